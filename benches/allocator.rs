@@ -147,7 +147,7 @@ fn explain(ledger: &mut Ledger) {
     black_box(scores.filter_map(|score| score.loses_to(winner)).collect::<Vec<_>>());
 }
 
-/// A node after many arrivals and departures, with what everybody asked for.
+/// A node after many arrivals and departures, with what each container asked for.
 struct Churned {
     ledger: Ledger,
     requests: BTreeMap<ContainerId, Request>,
@@ -157,7 +157,7 @@ struct Churned {
 }
 
 impl Churned {
-    /// The first moment, after a while, at which somebody is worth moving.
+    /// The first moment, after a while, at which moving a container is worth it.
     fn new(spec: &str) -> Churned {
         let (ledger, requests) = (busy_machine(spec, 0), BTreeMap::new());
         let mut node = Churned { ledger, requests, hole: 0, seed: 1 };
@@ -176,7 +176,7 @@ impl Churned {
         (self.seed >> 33) % below
     }
 
-    /// Somebody comes, most often with CPUs of his own, or somebody goes, sooner when the machine is full.
+    /// A container comes, most often with exclusive CPUs, or one goes, sooner when the machine is full.
     fn event(&mut self, id: ContainerId) {
         let held = u64::try_from(self.requests.len()).unwrap();
         if held > 0 && self.random(100) < 45 {
@@ -210,7 +210,7 @@ impl Churned {
         plan_compaction(&self.ledger, &self.requests, None, &LIMITS)
     }
 
-    /// For somebody who wants one CPU more than the largest hole has.
+    /// For a request of one CPU more than the largest hole has.
     fn make_room(&self) -> Compaction {
         let cpus = self.hole + 1;
         let wish = request(NEWCOMER, Demand::new(cpus, None));

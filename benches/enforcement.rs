@@ -62,7 +62,7 @@ fn bench(c: &mut Criterion) {
     c.bench_function("plan/250-containers/all-wrong", |b| {
         b.iter(|| plan_files(black_box(&settings), &wrong, &none));
     });
-    // Not on a disk, whose own work would be most of it.
+    // Not on a disk: its own work would be most of it.
     let root = tempfile::tempdir_in("/dev/shm").unwrap();
     for container in 0..CONTAINERS {
         let directory = root.path().join(group(container));

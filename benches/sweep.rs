@@ -56,7 +56,7 @@ probes: 'off'
 rebalance: {mode: 'off'}
 reservedCpus: '0'
 ";
-/// By default limits of those who own their CPUs are lifted, and CPU sets looked after.
+/// By default limits of exclusive containers are lifted, and CPU sets looked after.
 const DEFAULTS: &str = "";
 const CLASSES: &str = "
 cpu: {burstPercent: 50}
@@ -139,7 +139,7 @@ impl Bench {
         }
     }
 
-    /// A file takes whatever is written for all of it, so everybody's threads are where they belong from the beginning.
+    /// A file takes whatever is written for all of it, so the threads of all containers are where they belong from the beginning.
     fn put_classes(&self) {
         let threads: Vec<String> =
             (1000..1000 + CONTAINERS * THREADS).map(|it| it.to_string()).collect();
@@ -236,7 +236,7 @@ impl Bench {
         }
     }
 
-    /// A daemon that nobody asks anything.
+    /// A daemon that is asked nothing.
     async fn measure(&mut self, config: &str, sweep_interval: &str) -> Measured {
         self.start_daemon(config, sweep_interval).await;
         let changed = self.until_in_line().await;
@@ -269,7 +269,8 @@ struct Measured {
     changed: usize,
 }
 
-/// How often a file was opened. Openings that nobody has read of yet are told as one (inotify(7)), so this is asked more often than a daemon looks.
+/// How often a file was opened. Openings that have not been read of yet are told as one (inotify(7)), so this is asked more often than a daemon
+/// looks.
 struct Looks {
     inotify: Inotify,
     seen: u32,
@@ -297,7 +298,7 @@ fn cpu_time(pid: u32) -> Duration {
 }
 
 async fn start() -> Bench {
-    // Not on a disk, whose own work would be most of it.
+    // Not on a disk: its own work would be most of it.
     let dir = tempfile::tempdir_in(Path::new("/dev/shm")).unwrap();
     let listener = UnixListener::bind(dir.path().join("runtime.sock")).unwrap();
     tokio::spawn(async move {

@@ -3,7 +3,7 @@
 #include "interrupts.h"
 #include "scheduler.h"
 
-/* What it costs to be called at all. For whoever measures: nobody else attaches it. */
+/* What it costs to be called at all. For measurements; nothing else attaches it. */
 SEC("tp_btf/sched_switch")
 int nothing(u64 *ctx)
 {

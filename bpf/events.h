@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The counter probe. Every CPU counts some events all the time, whoever runs. They are read when the CPU goes from one container to another, or to
- * nobody, and what has come since the last reading goes to the one before. Between tasks of one container nothing is read, which is most of the cost.
+ * The counter probe. Every CPU counts some events all the time, whatever runs. They are read when the CPU goes from one container to another, or to
+ * none, and what has come since the last reading goes to the one before. Between tasks of one container nothing is read, which is most of the cost.
  *
- * A CPU that changes hands again and again is not read each time: a reading is for READING_NS of its time, unused time is saved up for READINGS_SAVED,
- * and when they are used up nothing is read before so many are saved again. What ran meanwhile has time in which it was not counted, as where others
- * have taken the counters, and the user side extends what was counted and tells the two apart. Readings in a row, rather than one now and then, so that everybody's runs are
- * among them.
+ * A CPU that changes hands again and again is not read each time: a reading is for READING_NS of its time, unused time is saved up for
+ * READINGS_SAVED, and when they are used up nothing is read before so many are saved again. What ran meanwhile has time in which it was not counted,
+ * as where others have taken the counters, and the user side extends what was counted and tells the two apart. Readings in a row, rather than one now
+ * and then, so that runs of all tasks are among them.
  */
 #ifndef BAYPLAN_EVENTS_H
 #define BAYPLAN_EVENTS_H
@@ -42,7 +42,7 @@ EVENT(event_4)
 struct cpu_events {
 	struct event_counts last; /* what its counters were when they were read last */
 	u64 paid_until_ns;        /* the readings so far are for its time until then */
-	u32 slot;                 /* whose task is there */
+	u32 slot;                 /* the container of the task that is there */
 	u32 is_counting;          /* the task's time is charged with the next reading */
 };
 
@@ -108,7 +108,7 @@ inlined void charge_events(struct cpu_events *cpu)
 {
 	struct event_counts *to = 0;
 
-	/* What was counted before is nobody's. */
+	/* What was counted before belongs to no container. */
 	if (cpu->is_counting)
 		to = bpf_map_lookup_elem(&events, &cpu->slot);
 	charge_leader(&cpu->last, to);
@@ -157,7 +157,7 @@ inlined int hand_over_events(u32 slot, u64 now)
 	return was_counting;
 }
 
-/* The same in the middle of a run. Called where no switch can come in between, so that nobody else is here on this CPU at the same time. */
+/* The same in the middle of a run. Called where no switch can come in between, so that nothing else runs this on this CPU at the same time. */
 inlined int ask_events(u32 slot, u64 now)
 {
 	u32 zero = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The isolation audit's other half: interrupts on CPUs that somebody owns. On other CPUs these programs end after one look.
- * The time of a softirq is without the interrupts that came in between.
+ * The isolation audit's other half: interrupts on exclusive CPUs. On other CPUs these programs end after one look. The time of a softirq is without
+ * the interrupts that came in between.
  */
 #include "maps.h"
 
@@ -18,7 +18,7 @@ struct {
 	TYPE(value, struct interrupted);
 } interrupts SEC(".maps");
 
-/* The state of this CPU; null where nobody owns it. */
+/* The state of this CPU; null where it has no owner. */
 inlined struct interrupted *on_owned_cpu(void)
 {
 	u32 zero = 0;

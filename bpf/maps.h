@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Where counters are kept, and who is who. The user side makes arrays by CPU as long as the machine needs. */
+/* Where counters are kept, and which cgroup and CPU belongs to which container. The user side makes arrays by CPU as long as the machine needs. */
 #ifndef BAYPLAN_MAPS_H
 #define BAYPLAN_MAPS_H
 
@@ -41,7 +41,7 @@ struct {
 	TYPE(value, struct place);
 } places SEC(".maps");
 
-/* By CPU: the cgroup id of the container that owns it; 0 is nobody. */
+/* By CPU: the cgroup id of the container that owns it; 0 is none. */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(max_entries, 1);
@@ -65,7 +65,7 @@ struct {
 	TYPE(value, struct unnamed);
 } unnamed SEC(".maps");
 
-/* What was charged of a task so far, and to whom. The kernel frees it with the task. */
+/* What was charged of a task so far, and to which cgroup. The kernel frees it with the task. */
 struct task_state {
 	u64 exec_ns;
 	u64 delay_ns;

@@ -9,7 +9,7 @@
 /* How far a task was moved; an index into `counters.migrations`. */
 enum distance { SAME_CORE, SAME_L3, SAME_NODE, SAME_PACKAGE, ACROSS_PACKAGES, DISTANCES };
 
-/* Whom a task had to leave the CPU for; an index into `counters.preempted_by`. */
+/* What a task had to leave the CPU for; an index into `counters.preempted_by`. */
 enum preempter {
 	BY_ITSELF,    /* another task of the same container, or of the system */
 	BY_CONTAINER, /* a task of another container */
@@ -22,7 +22,7 @@ enum preempter {
 #define DELAY_BUCKETS 19
 #define DELAY_BUCKET_FIRST_LOG2 10
 
-/* The slot of the counters of everybody who is in no container. */
+/* The slot of the counters of all tasks that are in no container. */
 #define SLOT_OUTSIDE 0
 
 /* What happened to the tasks of one container on one CPU since it was first watched. */
@@ -59,7 +59,7 @@ enum intruder_kind {
 /* Interrupts that CPUs send to themselves and each other, which have no number. */
 enum vector { LOCAL_TIMER, RESCHEDULE, CALL_FUNCTION, CALL_FUNCTION_SINGLE, IRQ_WORK };
 
-/* Who ran on a CPU that somebody else owns. */
+/* An intruder on a CPU that a container owns. */
 struct intruder {
 	u32 cpu;
 	u32 kind;
@@ -75,7 +75,7 @@ struct intrusion {
 };
 _Static_assert(sizeof(struct intrusion) == 2 * 8, "records.rs knows 2 words");
 
-/* Of one CPU, what those did whom there was no room to name; the first is of kind 1. */
+/* Of one CPU, the intrusions for which there was no room to name the intruder; the first is of kind 1. */
 struct unnamed {
 	struct intrusion by_kind[KINDS];
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The scheduler probe. Whoever leaves a CPU is charged what the scheduler itself has counted for him since he was charged last
+ * The scheduler probe. A task that leaves a CPU is charged what the scheduler itself has counted for it since it was charged last
  * (`sum_exec_runtime`, `run_delay`, `nivcsw`), so sums are right whatever happened in between, no clock is read and no wakeup is
  * watched. What is charged goes to the container that the task is in at that moment.
  */
@@ -84,7 +84,7 @@ inlined u32 delay_bucket(u64 ns)
 	return bucket < DELAY_BUCKETS ? bucket : DELAY_BUCKETS - 1;
 }
 
-/* Charges a task to the audit where it ran on somebody else's CPU. */
+/* Charges a task to the audit where it ran on a CPU of another container. */
 inlined void audit_task(struct task_struct *task, u32 cpu, u64 container, u64 cgroup, u64 ns, u64 times)
 {
 	u64 owner = owner_of(cpu);
@@ -122,7 +122,7 @@ inlined u32 preempter(u64 container, struct task_struct *next, struct settings *
 	return other ? BY_CONTAINER : BY_SYSTEM;
 }
 
-/* Who is to pay for what CPUs count while a task runs. */
+/* The slot that pays for what CPUs count while a task runs. */
 inlined u32 slot_of(struct task_struct *task, struct settings *set)
 {
 	struct task_state *state = task->pid ? remember(task, set) : 0;
@@ -172,7 +172,7 @@ int switched(u64 *ctx)
 	if (!counters)
 		return 0;
 
-	/* `look_at_tasks` may be charging the same task on another CPU: whoever comes second finds less or less than nothing. */
+	/* `look_at_tasks` may be charging the same task on another CPU: the later of both finds less or less than nothing. */
 	now = prev->se.sum_exec_runtime;
 	exec_ns = now - __sync_lock_test_and_set(&state->exec_ns, now);
 	now = prev->sched_info.run_delay;
@@ -243,9 +243,9 @@ int migrated(u64 *ctx)
 }
 
 /*
- * Charges everybody for what they have run so far: somebody who is never interrupted would not be seen otherwise, nor the last run of one who rests
- * after a switch that this side was not told of. Such a one may have been woken for another CPU than he ran on, so he is charged to no owner.
- * The first look also remembers where everybody stood.
+ * Charges every task for what it has run so far: a task that is never interrupted would not be seen otherwise, nor the last run of one that rests
+ * after a switch that this side was not told of. Such a task may have been woken for another CPU than the one it ran on, so it is charged to no
+ * owner. The first look also remembers where each task stood.
  */
 SEC("iter/task")
 int look_at_tasks(struct bpf_iter__task *ctx)

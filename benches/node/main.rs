@@ -87,7 +87,7 @@ fn launch(node: &mut Node, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a daemon takes to which nobody comes but Prometheus.
+/// What a daemon takes that only Prometheus asks.
 struct Cost {
     /// Percent of a core, by nothing but its own looks.
     idle: f64,

@@ -47,7 +47,7 @@ pub(crate) fn play(cgroups: [&Cgroup; 2], throws: u32) -> Game {
 }
 
 fn player(cgroup: &Cgroup, throws: u32, from: Stdio, to: Stdio) -> Child {
-    // So that others who want the CPU take as little of it as can be.
+    // So that others that want the CPU take as little of it as can be.
     Command::new("nice")
         .args(["-n", "-20"])
         .arg(std::env::current_exe().unwrap())

@@ -19,7 +19,7 @@ use crate::{CHOICES, attach, millis};
 const CONTAINERS: usize = 250;
 /// Of each container.
 const THREADS: usize = 8;
-/// Of those who go by on an owned CPU; as many as are told by name.
+/// Of the processes that go by on an owned CPU; as many as are told by name.
 const NAMES: u32 = 512;
 /// Looks that are measured.
 const LOOKS: u32 = 20;

@@ -32,7 +32,7 @@ const CONTAINERS: usize = 100;
 /// Containers with which memory and idling are measured.
 const CONTAINERS_MANY: usize = 250;
 const MIB: f64 = 1024.0 * 1024.0;
-/// Who calls, how many at a time, how often in a round.
+/// Which calls, how many at a time, how often in a round.
 const CALLS: [(Call, usize, usize); 7] = [
     (Call::Version, 1, 200),
     (Call::List, 1, 100),

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Starts it, and waits until somebody listens on the socket.
+    /// Starts it, and waits until a process listens on the socket.
     pub(crate) async fn start(command: &mut Command, socket: &Path) -> Process {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Finds the compiled probes. The object in `bpf/prebuilt` is used, so that nobody needs clang; `BAYPLAN_BUILD_BPF=1` compiles the sources anew.
+//! Finds the compiled probes. The object in `bpf/prebuilt` is used, so that clang is not needed; `BAYPLAN_BUILD_BPF=1` compiles the sources anew.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! `bayplan journal` and `bayplan explain` on the history of a node whose daemon does not run.
+//! `bayplan journal` and `bayplan explain` on the history of a node without a running daemon.
 
 use std::fs;
 use std::path::Path;

@@ -41,7 +41,7 @@ fn the_demo_plays_its_story_and_moves_nobody() {
     for sentence in [
         "  D database   Guaranteed  8 exclusive                runs on 1-4,33-36 in numa 0\n",
         "     0  rr DD DD DD DD A\u{b7} \u{b7}\u{b7} \u{b7}\u{b7}\n",
-        "       not numa 0: needs 8 exclusive CPUs; 4 are free; 4 more would have to be freed\n",
+        "       not numa 0: needs 8 exclusive CPUs; 4 are free\n",
         "    batch      Burstable   4 shared                   runs on 12-15,44-47 in numa 1\n",
         "  0 of 5 containers moved.\n",
     ] {
@@ -282,7 +282,7 @@ fn what_a_daemon_has_set_is_shown_as_it_was_before() {
     Journal::open(Path::new(&originals)).unwrap().0.rewrite(&[was]).unwrap();
     std::fs::write(&config, format!("hostRoot: {tree}\nstateDir: {state}\n")).unwrap();
     let some = |names: [&str; 2]| names.map(|it| Some(it.to_owned())).to_vec();
-    // Nobody's, or that of the daemon.
+    // Without a configuration, or with that of the daemon.
     let now = (some(["power", "power"]), String::new());
     assert_eq!(preferences(&["--root", &tree]), now);
     let was = (some(["power", "performance"]), String::new());

@@ -20,19 +20,19 @@ fn a_history_comes_to_the_same_decisions() {
              creates                                               6             6
              . placed                                              4             4
              . refused                                             2             2
-             . refused, although enough CPUs had no owner          0             0
+             . refused, although enough CPUs had no holder         0             0
              exclusive containers (Guaranteed, whole CPUs)         2             2
              . with another number of CPUs than requested          0             0
-             . with CPUs that had an owner                         0             0
+             . with CPUs that had a holder                         0             0
              . in one NUMA node, where one had room                100.0 % of 2  100.0 % of 2
              . in one package, where one had room                  100.0 % of 2  100.0 % of 2
              . NUMA nodes over the fewest possible                 1.000         1.000
              . with half a core, where whole ones would have done  0.0 % of 2    0.0 % of 2
-             cores of two owners, mean                             0.00          0.00
+             cores of two holders, mean                            0.00          0.00
              cores half owned, mean                                0.75          0.75
              largest hole in a NUMA node, over the ideal           100.0 %       100.0 %
              . in whole cores                                      100.0 %       100.0 %
-             containers moved to other CPUs of their own           1             1
+             containers moved to other exclusive CPUs              1             1
 
             all 6 decisions are as they were
 
@@ -54,19 +54,19 @@ fn with_fewer_cpus_somebody_sits_elsewhere() {
              creates                                               6             6
              . placed                                              4             4
              . refused                                             2             2
-             . refused, although enough CPUs had no owner          0             0
+             . refused, although enough CPUs had no holder         0             0
              exclusive containers (Guaranteed, whole CPUs)         2             2
              . with another number of CPUs than requested          0             0
-             . with CPUs that had an owner                         0             0
+             . with CPUs that had a holder                         0             0
              . in one NUMA node, where one had room                100.0 % of 2  100.0 % of 2
              . in one package, where one had room                  100.0 % of 2  100.0 % of 2
              . NUMA nodes over the fewest possible                 1.000         1.000
              . with half a core, where whole ones would have done  0.0 % of 2    0.0 % of 2
-             cores of two owners, mean                             0.00          0.00
+             cores of two holders, mean                            0.00          0.00
              cores half owned, mean                                0.75          0.00
              largest hole in a NUMA node, over the ideal           100.0 %       100.0 %
              . in whole cores                                      100.0 %       100.0 %
-             containers moved to other CPUs of their own           1             0
+             containers moved to other exclusive CPUs              1             0
 
             2 of 6 decisions would have been different:
 
@@ -123,7 +123,7 @@ fn what_cannot_be_replayed_is_explained() {
           simulate/trace.json:4: no checksum
           simulate/trace.json:5: no checksum
           and 6 more
-        bayplan: nothing in this history says where everybody was; is the beginning of the file missing?
+        bayplan: this history has no complete snapshot of the node; is the beginning of the file missing?
     "#]],
     );
     check(

@@ -40,21 +40,21 @@ fn a_trace_is_replayed_and_summed_up() {
             creates  7
             . placed  6
             . refused  1
-            . refused, although enough CPUs had no owner  0
+            . refused, although enough CPUs had no holder  0
             exclusive containers (Guaranteed, whole CPUs)  3
             . with another number of CPUs than requested  0
-            . with CPUs that had an owner  0
+            . with CPUs that had a holder  0
             . in one L3, where one had room  100.0 % of 3
             . in one NUMA node, where one had room  100.0 % of 3
             . in one package, where one had room  100.0 % of 3
             . NUMA nodes over the fewest possible  1.000
             . with half a core, where whole ones would have done  0.0 % of 2
-            cores of two owners, mean  0.00
+            cores of two holders, mean  0.00
             cores half owned, mean  1.12
             largest hole in a NUMA node, over the ideal  78.5 %
             . in whole cores  69.4 %
             other containers rewritten per event  0.57
-            containers moved to other CPUs of their own  0
+            containers moved to other exclusive CPUs  0
         "#]],
     );
 }
@@ -74,21 +74,21 @@ fn two_configurations_stand_side_by_side() {
             creates  7  7
             . placed  6  5
             . refused  1  2
-            . refused, although enough CPUs had no owner  0  1
+            . refused, although enough CPUs had no holder  0  1
             exclusive containers (Guaranteed, whole CPUs)  3  2
             . with another number of CPUs than requested  0  0
-            . with CPUs that had an owner  0  0
+            . with CPUs that had a holder  0  0
             . in one L3, where one had room  100.0 % of 3  100.0 % of 2
             . in one NUMA node, where one had room  100.0 % of 3  100.0 % of 2
             . in one package, where one had room  100.0 % of 3  100.0 % of 2
             . NUMA nodes over the fewest possible  1.000  1.000
             . with half a core, where whole ones would have done  0.0 % of 2  0.0 % of 2
-            cores of two owners, mean  0.00  0.00
+            cores of two holders, mean  0.00  0.00
             cores half owned, mean  1.12  0.57
             largest hole in a NUMA node, over the ideal  78.5 %  100.0 %
             . in whole cores  69.4 %  100.0 %
             other containers rewritten per event  0.57  1.50
-            containers moved to other CPUs of their own  0  0
+            containers moved to other exclusive CPUs  0  0
         "#]],
     );
 }
@@ -114,7 +114,7 @@ fn the_summary_for_programs_and_the_placement_repeat_byte_for_byte() {
         {"i":2,"op":"create","id":"batch","ok":true,"kind":"shared","excl":"","cpus":"4-7,12-15","mems":"1","updates":0},
         {"i":3,"op":"create","id":"api","ok":true,"kind":"mixed","excl":"1","cpus":"1,9","mems":"0","updates":0},
         {"i":4,"op":"create","id":"cache","ok":true,"kind":"exclusive","excl":"4-5,12","cpus":"4-5,12","mems":"1","updates":2},
-        {"i":5,"op":"create","id":"huge","ok":false,"err":"needs 14 exclusive CPUs; 3 are free; 11 more would have to be freed"},
+        {"i":5,"op":"create","id":"huge","ok":false,"err":"needs 14 exclusive CPUs; 3 are free"},
         {"i":6,"op":"remove","id":"database","ok":true,"updates":1},
         {"i":7,"op":"remove","id":"huge","ok":false,"err":"its create was refused"},
         {"i":8,"op":"create","id":"inference","ok":true,"kind":"exclusive","excl":"2,10","cpus":"2,10","mems":"0","updates":1}

@@ -229,7 +229,7 @@ fn where_no_daemon_has_run_there_is_nothing_to_restore() {
     assert!(!dir.path().join("state").exists());
 }
 
-/// Runs a command whose standard output nothing reads.
+/// Runs a command with a standard output that nothing reads.
 fn run_unread(args: &[&str]) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -22,7 +22,7 @@ use serde_json::Value;
 /// As the kernel shows it: at most 15 letters.
 const NAME: &str = "a-known-hog";
 const OWNER: &str = "default/audited-owner/app";
-/// What Prometheus is told of who is watched, with counters that every machine has; of events only while it runs, and this one sleeps.
+/// What Prometheus is told of containers that are watched, with counters that every machine has; of events only while it runs, and this one sleeps.
 const COUNTED: [&str; 6] = [
     "bayplan_container_run_delay_seconds_bucket",
     "bayplan_container_preemptions_total",
@@ -104,7 +104,7 @@ fn audited(node: &Node, owner: &Placed, bayplan: &Path) -> anyhow::Result<()> {
     wait_for("the owner to be watched", LIMIT, || Ok(Some(node.audit()?).filter(is_watched)))?;
     let hog = Hog::start(cpu)?;
     wait_for("the hog to work", LIMIT, || Ok((hog.cpu_time()? >= WORK).then_some(())))?;
-    // Then its time is what it is, and nobody charges it any more.
+    // Then its time is what it is, and no container is charged for it any more.
     hog.signal(Signal::SIGSTOP)?;
     // The next reading may have begun before.
     let stopped = node.audit()?;

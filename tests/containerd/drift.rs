@@ -1,4 +1,4 @@
-//! Somebody changes the CPU set of a container past the runtime, on whatever cgroups this machine has.
+//! Another program changes the CPU set of a container past the runtime, on whatever cgroups this machine has.
 
 use std::fs;
 use std::path::{Path, PathBuf};

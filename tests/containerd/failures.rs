@@ -1,5 +1,5 @@
-//! What is around Bayplan dies, hangs or is full, and Bayplan dies, while real containers run and start. Whatever happens, who runs stays
-//! where he is, who starts gets his CPU in the end, and nobody else is on it, by the kernel's word.
+//! What is around Bayplan dies, hangs or is full, and Bayplan dies, while real containers run and start. Whatever happens, a container that runs
+//! stays where it is, one that starts gets its CPU in the end, and nothing else is on it, by the kernel's word.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -18,7 +18,7 @@ use tonic::Code;
 const ATTEMPTS: u32 = 20;
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(300);
-/// How long after the beginning of a call somebody dies: before anything is done, and about in the middle of what the runtime does.
+/// How long after the beginning of a call the victim dies: before anything is done, and about in the middle of what the runtime does.
 const MOMENTS_MS: [u64; 2] = [0, 60];
 /// A decision may take this long where it is to be late.
 const IMPATIENT: &str = "decisionTimeout: 3s\n";
@@ -31,12 +31,12 @@ fn one_cpu() -> ContainerSpec {
     ContainerSpec::guaranteed("app", 1000, Bytes(64 << 20))
 }
 
-/// Somebody who runs, shares, and is not to notice anything but that his CPUs become fewer and more.
+/// A container that runs, shares, and is not to notice anything but that its CPUs become fewer and more.
 fn launch_sharer(node: &mut Node) -> anyhow::Result<Placed> {
     node.launch(&pod("sharer", QosClass::Burstable), &ContainerSpec::burstable("app", 100))
 }
 
-/// The owner has one CPU, the same by the status, and the sharer has all others, as the process that he was.
+/// The owner has one CPU, the same by the status, and the sharer has all others, in the same process as before.
 fn check_apart(node: &Node, owner: &Placed, sharer: &Placed) -> anyhow::Result<()> {
     ensure!(owner.cpus.len() == 1, "the owner runs on {}", owner.cpus);
     ensure!(node.exclusive_of(&owner.id)? == owner.cpus, "{:?}", node.status_of(&owner.id));
@@ -48,7 +48,7 @@ fn check_apart(node: &Node, owner: &Placed, sharer: &Placed) -> anyhow::Result<(
     Ok(())
 }
 
-/// Nobody but the sharer is there any more, and all CPUs are his again.
+/// Only the sharer is there any more, and it has all CPUs again.
 fn check_alone(node: &Node, sharer: &Placed) -> anyhow::Result<()> {
     let is_sharer = |it: &ContainerStatus| it.id.as_deref() == Some(sharer.id.as_str());
     wait_for("the sharer to be alone", LIMIT, || {
@@ -86,12 +86,12 @@ fn until_running(
     bail!("it did not start in {ATTEMPTS} attempts");
 }
 
-/// As kubelet does, again and again: containerd removes nobody whose start is under way, also where nobody waits for that any more.
+/// As kubelet does, again and again: containerd removes no pod while its start is under way, also where no call waits for that any more.
 fn end_pod(node: &mut Node, pod: &RunningPod) -> anyhow::Result<()> {
     wait_for("the end of a pod", LIMIT, || Ok(node.end_pod(pod).ok()))
 }
 
-/// A container that runs, and whose decision may have been late.
+/// A container that runs, with a decision that may have been late.
 fn until_placed(node: &Node, id: &str) -> anyhow::Result<Placed> {
     wait_for("its CPU", LIMIT, || Ok(node.seen(id)?.filter(|now| now.cpus.len() == 1)))
 }
@@ -118,7 +118,7 @@ impl Victim {
     }
 }
 
-/// One pod after the other starts, and somebody dies in its creation, between that and its start, or in its start.
+/// One pod after the other starts, and the victim dies in its creation, between that and its start, or in its start.
 fn dies_at_every_moment(node: &mut Node, victim: Victim, sharer: &Placed) -> anyhow::Result<()> {
     for after_ms in MOMENTS_MS {
         let moment = Duration::from_millis(after_ms);
@@ -208,7 +208,7 @@ fn asked_while_it_hangs(
     big: &RunningPod,
 ) -> anyhow::Result<Asked<String>> {
     let asked = node.ask_to_create(first, &one_cpu(), 0);
-    // Who does not fit hears so, although the runtime cannot be asked who has ended.
+    // A container that does not fit is refused, although the runtime cannot be asked which ones have ended.
     let too_many = ContainerSpec::guaranteed("app", 1_000_000, Bytes(64 << 20));
     let refused = node.answer(node.ask_to_create(big, &too_many, 0))?;
     let refused = refused.err().context("a container with a thousand CPUs")?;

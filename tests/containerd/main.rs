@@ -5,6 +5,7 @@
 mod audit;
 mod drift;
 mod failures;
+mod held;
 mod rebalancing;
 mod resources;
 
@@ -64,6 +65,18 @@ fn pods_start_and_none_is_lost_while_the_journals_disk_is_full() {
 fn a_pod_whose_decision_is_late_starts_or_is_refused_as_configured() {
     let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     failures::disk_hangs(Path::new(BAYPLAN)).unwrap();
+}
+
+#[test]
+fn containers_start_within_what_the_group_around_pods_has() {
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    held::parent_has_fewer(Path::new(BAYPLAN)).unwrap();
+}
+
+#[test]
+fn an_affinity_inherited_from_containerd_is_told() {
+    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    held::runtime_has_an_affinity(Path::new(BAYPLAN)).unwrap();
 }
 
 /// With two Guaranteed containers where this machine has CPUs for both and one to share.

@@ -1,4 +1,4 @@
-//! redis and stress-ng on this machine, whatever else runs here: who suffers is helped, and what does not help is taken back.
+//! redis and stress-ng on this machine, whatever else runs here: the victim is helped, and what does not help is taken back.
 //!
 //! Where cgroups are of version 1: there BestEffort pods are limited by `cpu.cfs_quota_us`. What else is done with kernel files is to be seen in a guest.
 
@@ -33,8 +33,9 @@ pub(crate) fn run(bayplan: &Path) -> anyhow::Result<()> {
     node.end(told)
 }
 
-/// A server that wants all CPUs, because there always is a request for each of its processes, of which the hog takes half: with less the scheduler of Linux 6.6 and later finds
-/// room for it beside the hog. Requests take longer to answer than to ask, because clients are in no container, and what they take nobody gives back. Thirty looks for a finding, because a quiet one in between counts for the hog.
+/// A server that wants all CPUs, because there always is a request for each of its processes, of which the hog takes half: with less the scheduler of
+/// Linux 6.6 and later finds room for it beside the hog. Requests take longer to answer than to ask, because clients are in no container, and the
+/// rebalancer cannot take back what they use. Thirty looks for a finding, because a quiet one in between counts for the hog.
 fn named_and_held(node: &mut Node, bayplan: &Path, cpus: &CpuSet) -> anyhow::Result<()> {
     let sizes = Sizes {
         servers: u16::try_from(cpus.len())?,
@@ -150,7 +151,7 @@ fn wait_for_kept(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<Pro
     Err(last.context("nothing was tried")?)
 }
 
-/// With everything taken back nobody is limited.
+/// With everything taken back no container is limited.
 fn is_free(node: &Node, hog: &Placed) -> anyhow::Result<()> {
     node.write_config(OFF)?;
     is_let_go(hog)
@@ -160,8 +161,8 @@ fn is_let_go(hog: &Placed) -> anyhow::Result<()> {
     wait_for("the limit to be as before", LIMIT, || Ok((limit(hog)? == FREE).then_some(())))
 }
 
-/// As soon as the hog is held, somebody in no container takes all CPUs, so that it cannot help. It is taken back, and not tried again when he is gone and the
-/// server suffers from the hog as before.
+/// As soon as the hog is held, processes in no container take all CPUs, so that it cannot help. It is taken back, and not tried again when they are
+/// gone and the server suffers from the hog as before.
 fn gives_up(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<()> {
     let outsiders = Outsiders::waiting(hog)?;
     node.write_config(ACT)?;

@@ -4,7 +4,7 @@ import images
 from build import FLAGS
 
 CRITEST = "1.30.0"
-# The release of Kubernetes whose libraries take the place of those that critest names: its own are no released modules.
+# The release of Kubernetes with the libraries that take the place of those that critest names: its own are no released modules.
 KUBERNETES = "30.14"
 LIBRARIES = """api apiextensions-apiserver apimachinery apiserver cli-runtime client-go cloud-provider cluster-bootstrap
 code-generator component-base component-helpers controller-manager cri-api csi-translation-lib dynamic-resource-allocation

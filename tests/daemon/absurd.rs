@@ -1,4 +1,4 @@
-//! Requests that nobody should make.
+//! Requests that should not be made.
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_cri::v1;
@@ -108,7 +108,7 @@ async fn what_does_not_fit_is_refused_with_the_shortage_and_changes_nothing() {
     let pod = PodSpec::new("big", QosClass::Guaranteed);
     let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
     let before = node.status().await;
-    // 16 CPUs, 2 of them reserved, 4 owned; who requests nothing can flee to the reserved ones.
+    // 16 CPUs, 2 of them reserved, 4 owned; a container that requests nothing can flee to the reserved ones.
     for (cpus, gib, shortage) in [
         (12, 1, "needs 12 exclusive CPUs; 10 are free"),
         (1_000_000, 1, "exclusive CPUs; 14 could be given if all were free"),

@@ -1,6 +1,6 @@
 //! Random rounds of everything at once: kubelet's calls, clients that give up, a disk that fails, a daemon that is killed at any
 //! moment and at any of its writes, a runtime that hangs, lies, dies and forgets. After each round things come to rest, and then
-//! kubelet, the daemon, its journal and the runtime must agree about who is there and where.
+//! kubelet, the daemon, its journal and the runtime must agree about which containers are there and where.
 //!
 //! The same seed gives the same rounds, though not the same order of what happens at the same time. `BAYPLAN_CHAOS_ROUNDS` asks for
 //! more of them, and `BAYPLAN_CHAOS_SEED` for others; what fails says how to have it again.
@@ -43,7 +43,7 @@ fn impatient(config: &mut Config) {
     config.metrics_address = None;
 }
 
-/// Whose holes are joined, too.
+/// One that joins holes, too.
 fn compacting(config: &mut Config) {
     impatient(config);
     config.compaction.enabled = true;

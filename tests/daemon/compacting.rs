@@ -1,5 +1,5 @@
-//! Compaction as kubelet and the runtime see it, with the daemon as a process of its own: who is moved for whom, in which order the runtime is
-//! told, and what a kill in the middle leaves.
+//! Compaction as kubelet and the runtime see it, with the daemon as a process of its own: which container is moved for which, in which order the
+//! runtime is told, and what a kill in the middle leaves.
 
 use std::process::Command;
 
@@ -17,10 +17,10 @@ const CONFIG: &str = "reservedCpus: 0-1,12-13\ncompaction:\n  enabled: true\n";
 /// The second of them.
 const SECOND: &str = "6-11,18-23";
 
-/// Where `d` is, nobody finds nine CPUs in one node; where `c` was, it has room.
+/// Where `d` is, no request finds nine CPUs in one node; where `c` was, it has room.
 const DEPARTED: [&str; 2] = ["c", "x"];
 
-/// Everybody has come, and the runtime takes down what is changed from now on.
+/// All have come, and the runtime takes down what is changed from now on.
 async fn populated() -> (Node, Vec<(String, String)>) {
     let mut node = Node::without_daemon(MACHINE);
     node.spawn_daemon(CONFIG).await;
@@ -40,7 +40,7 @@ async fn depart(node: &mut Node, ids: &[(String, String)]) {
     }
 }
 
-/// The creation of somebody who asks for nothing hangs, and as long as it does, holes are not joined.
+/// The creation of a container that asks for nothing hangs, and as long as it does, holes are not joined.
 async fn keep_busy(node: &mut Node) {
     let pod = PodSpec::new("busy", QosClass::BestEffort);
     let pod = soon(node.kubelet.run_pod(&pod)).await.unwrap();
@@ -75,7 +75,7 @@ fn changes(moments: &[Vec<ContainerSnapshot>]) -> Vec<(String, CpuSet, CpuSet)> 
     changes
 }
 
-/// From `since` on: what each container let go of first, who moved altogether, who grew.
+/// From `since` on: what each container let go of first, which moved altogether, which grew.
 fn check_changes(node: &Node, since: usize, expected: Expect) {
     let mut text = String::new();
     for (name, from, to) in changes(&node.runtime.recorded()[since..]) {
@@ -89,7 +89,7 @@ fn check_changes(node: &Node, since: usize, expected: Expect) {
     expected.assert_eq(&text);
 }
 
-/// At no instant did anybody run on a CPU that another one owned.
+/// At no instant did a container run on a CPU that another one owned.
 fn check_every_instant(node: &Node) {
     let moments = node.runtime.recorded();
     assert!(moments.len() > 5, "the test tests nothing");

@@ -96,7 +96,7 @@ fn history(node: &Node) -> Vec<String> {
     segments.flat_map(|path| parse_history(&fs::read(path).unwrap()).records).collect()
 }
 
-/// Waits until somebody is named in it.
+/// Waits until a container is named in it.
 async fn history_with(node: &Node, name: &str) -> Vec<String> {
     soon(async {
         loop {
@@ -144,7 +144,7 @@ async fn check_history(illness: Illness) {
     assert!(after.starts_with(&before), "{illness:?}: {after:#?}");
     let gap = after.iter().any(|line| line.contains("entries before this one could not be"));
     assert_eq!((gap, is_told(&node).await), (is_lost, is_lost), "{illness:?}: {after:#?}");
-    // Be it that it was told at once, or that the next segment begins with who is there.
+    // Be it that it was told at once, or that the next segment begins with the containers that are there.
     history_with(&node, "\"inference\"").await;
 }
 

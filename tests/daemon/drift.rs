@@ -1,4 +1,4 @@
-//! CPU sets that somebody changes past the runtime, and files that are looked at while somebody asks.
+//! CPU sets that are changed past the runtime, and files that are looked at while questions are asked.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ async fn a_changed_set_goes_through_the_runtime_and_then_into_the_file() {
     let (_, owner) = node.guaranteed("owner", 2000).await;
     let (own, file) =
         (node.cpus(&owner).to_string(), write_group(&node, "owner").await.join("cpuset.cpus"));
-    // Whoever comes has everybody's group looked for.
+    // A container that comes has the groups of all looked for.
     node.burstable("other", 100).await;
     let told = |text: &str| sum(text, "bayplan_container_updates_total", &["\"ok\""]);
     let before = told(&metrics(&node).await);
@@ -54,7 +54,7 @@ async fn a_changed_set_goes_through_the_runtime_and_then_into_the_file() {
     assert_eq!(node.cpus(&owner).to_string(), own);
 }
 
-/// Each question was taken for a look, so who asked more than once a second kept everything else from being seen.
+/// Each question was taken for a look, so a client that asked more than once a second kept everything else from being seen.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_for_the_plan_all_the_time_does_not_keep_files_from_being_written() {
     let mut node = Node::without_daemon(MACHINE);

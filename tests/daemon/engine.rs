@@ -9,7 +9,7 @@ use crate::node::POLL;
 /// Threads of a daemon that is here, besides that which forwards.
 pub(crate) const WORKERS: usize = 2;
 
-/// A tokio runtime that nobody waits for when it is dropped, which is forbidden in another one.
+/// A tokio runtime that is not waited for when it is dropped, which is forbidden in another one.
 pub(crate) struct Engine(Option<Runtime>);
 
 impl Engine {
@@ -23,7 +23,7 @@ impl Engine {
         self.0.as_ref().unwrap().handle()
     }
 
-    /// Ends it. Whether within this time nobody gets another turn.
+    /// Ends it. Whether within this time no task gets another turn.
     pub(crate) fn end(self, limit: Duration) -> bool {
         let (handle, deadline) = (self.handle().clone(), Instant::now() + limit);
         drop(self);

@@ -1,4 +1,4 @@
-//! A runtime that hangs, refuses, loses answers, dies and comes back; a disk that is stuck; a port that somebody else has.
+//! A runtime that hangs, refuses, loses answers, dies and comes back; a disk that is stuck; a port that another process has.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -244,7 +244,7 @@ async fn a_runtime_that_comes_back_empty_releases_everything() {
     node.guaranteed("mixed", 1500).await;
     node.burstable("shared", 100).await;
     node.stop_runtime().await;
-    // While the runtime is away everybody keeps what they have.
+    // While the runtime is away all containers keep what they have.
     assert_eq!(node.status().await.containers.len(), 3);
     node.forget_containers();
     node.start_runtime();
@@ -288,7 +288,7 @@ async fn answers_that_are_no_messages_are_errors_and_leak_nothing() {
         }
     })
     .await;
-    // Who runs is not known now, so nobody is taken for gone.
+    // Which containers run is not known now, so none is taken for gone.
     assert_eq!(node.status().await.cpus.exclusive, owned);
     node.runtime.clear_faults();
     assert_eq!(node.wait_until_in_line().await.cpus.exclusive, owned);
@@ -458,7 +458,7 @@ async fn who_has_no_room_shares_where_the_configuration_says_so() {
     assert!(node.cpus(&big).is_disjoint(&node.cpus(&owner)));
     assert_eq!(node.held("big").await.class, "shared");
     let why = &node.explain("big").await[0].decision.outcome;
-    assert!(why.contains("without CPUs of its own, which onNoCapacity allows"), "{why}");
+    assert!(why.contains("without exclusive CPUs, which onNoCapacity allows"), "{why}");
     let kind = ["kind=\"no_capacity\""];
     assert_eq!(sum(&metrics(&node).await, "bayplan_failures_total", &kind).to_string(), "1");
     soon(node.kubelet.end_pod(&pod)).await.unwrap();
@@ -505,7 +505,7 @@ async fn a_metrics_port_that_somebody_else_has_does_not_keep_kubelet_waiting() {
     .await;
 }
 
-/// What is answered at this address; nothing where nobody is.
+/// What is answered at this address; nothing where there is no listener.
 async fn scrape(address: SocketAddr) -> String {
     let mut text = Vec::new();
     if let Ok(mut stream) = TcpStream::connect(address).await

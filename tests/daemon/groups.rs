@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
-use bayplan_daemon::config::parse_config;
+use bayplan_daemon::config::{Config, parse_config};
 use bayplan_types::{CpuSet, QosClass};
 
 use crate::node::{Node, set, soon};
@@ -13,11 +13,18 @@ const GROUPS: &str = "groups:
 - {name: web, members: {namespaces: [shop]}, instances: {max: 1}, size: {requests: {min: 1, max: 6}}}
 ";
 
+const POOLS: &str = "groups:
+- {name: exclusive, size: {list: [\"9,25\", \"10,26\"]}, inside: slots}
+- {name: shared, size: {list: [\"11,27\"]}}
+";
+
 async fn start() -> Node {
+    start_with(|config| config.groups = parse_config(Path::new("f"), GROUPS).unwrap().groups).await
+}
+
+async fn start_with(adjust: fn(&mut Config)) -> Node {
     let mut node = Node::without_daemon(MACHINE);
-    node.adjust = |config| {
-        config.groups = parse_config(Path::new("f"), GROUPS).unwrap().groups;
-    };
+    node.adjust = adjust;
     node.start_daemon().await;
     node
 }
@@ -61,4 +68,45 @@ async fn members_follow_their_group_and_others_stay_off_it() {
     soon(node.kubelet.stop(&first)).await.unwrap();
     let status = node.wait_until_in_line().await;
     assert!(status.groups.is_empty() && status.cpus.exclusive.is_empty(), "{status:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cmk_isolate_is_taken_out_of_a_command_and_its_pool_is_given() {
+    let mut node = start_with(|config| {
+        config.groups = parse_config(Path::new("f"), POOLS).unwrap().groups;
+    })
+    .await;
+    let words = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    for (name, command, variables, left, cpus) in [
+        (
+            "script",
+            &["bash", "-c", "cmk isolate --pool=exclusive app -- -x"][..],
+            &[][..],
+            &["bash", "-c", "app -x"][..],
+            "9,25",
+        ),
+        ("words", &["/opt/bin/cmk", "isolate", "--pool", "shared", "app"], &[], &["app"], "11,27"),
+        ("variable", &["app"], &[("STP_POOL", "exclusive")], &["app"], "10,26"),
+    ] {
+        let pod = PodSpec::new(name, QosClass::Burstable);
+        let variables =
+            variables.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let container = ContainerSpec {
+            command: words(command),
+            variables: variables.collect(),
+            ..ContainerSpec::burstable(name, 500)
+        };
+        let id = soon(node.kubelet.launch(&pod, &container)).await.unwrap().1;
+        let made = node.runtime.container(&id).unwrap();
+        assert_eq!(made.command, words(left), "{name}");
+        assert_eq!(node.cpus(&id), set(cpus), "{name}");
+        let told =
+            |key: &str| made.variables.iter().find(|(it, _)| it == key).map(|(_, it)| it.as_str());
+        assert_eq!(told("CMK_CPUS_ASSIGNED"), Some(cpus), "{name}");
+        assert_eq!(told("CMK_CPUS_SHARED"), Some("11,27"), "{name}");
+    }
+    // What asks for nothing of CMK keeps its command.
+    let id = launch(&mut node, "bank", "other", 500).await;
+    let made = node.runtime.container(&id).unwrap();
+    assert!(made.variables.is_empty() && !made.command.is_empty(), "{made:?}");
 }

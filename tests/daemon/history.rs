@@ -1,4 +1,4 @@
-//! What the history is told of a node's life, and that it is never in anybody's way.
+//! What the history is told of a node's life, and that it never delays anything.
 
 use std::fs;
 use std::path::Path;

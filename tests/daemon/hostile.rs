@@ -88,7 +88,7 @@ async fn idle_and_half_sent_connections_take_few_descriptors() {
     }
 }
 
-/// A page of a browser whose name points to 127.0.0.1 now.
+/// A page of a browser with a name that points to 127.0.0.1 now.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_is_not_this_hosts_is_refused() {
     let node = Node::start().await;

@@ -55,7 +55,7 @@ async fn containers_leave_a_cpu_that_goes_offline_and_only_sharers_return() {
     let why = node.explain("owner").await[0].decision.outcome.clone();
     assert!(why.starts_with(&format!("lost CPUs {}; placed in ", first_of(&before))), "{why}");
 
-    // Killed and back, everybody is where he was.
+    // Killed and back, every container is where it was.
     node.kill_daemon();
     node.start_daemon().await;
     node.wait_until_in_line().await;

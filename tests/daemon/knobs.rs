@@ -22,7 +22,7 @@ use crate::rebalancing::{
 struct Case {
     knob: Knob,
     machine: &'static str,
-    /// Owns CPUs until everybody else is there.
+    /// Owns CPUs until all others are there.
     passing: Option<u64>,
     hog: fn() -> PodSpec,
     doing: [Doing; 2],
@@ -77,7 +77,7 @@ const CASES: [Case; 4] = [
         cure: has_burst,
         shown: |groups| text(&groups.server, "cpu.max.burst"),
     },
-    // All CPUs of a node are somebody else's while the two come to the other one.
+    // All CPUs of a node are another container's while the two come to the other one.
     Case {
         knob: Knob::Move,
         machine: "pack:1 numa:2 l3:1 core:2 pu:1 mem:8",
@@ -93,7 +93,7 @@ fn has_burst(groups: &Groups) -> bool {
     text(&groups.server, "cpu.max.burst") != "0"
 }
 
-/// The only knob, and looks so far apart that who writes the counters is hardly late for one.
+/// The only knob, and looks so far apart that the writer of the counters is hardly late for one.
 fn only(config: &mut Config, knob: Knob) {
     acting(config);
     config.rebalance.interval = Duration::from_millis(400);
@@ -192,7 +192,7 @@ async fn who_went_to_another_node_is_at_home_after_a_crash() {
     node.check_in_line().await;
 }
 
-/// Somebody else wants that file otherwise.
+/// Another program wants that file otherwise.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fight_for_cpu_max_is_seen_and_ends_the_suppression() {
     let case = CASES.iter().find(|it| it.knob == Knob::Suppress).unwrap();
@@ -212,7 +212,7 @@ async fn a_fight_for_cpu_max_is_seen_and_ends_the_suppression() {
     files_when("the other's", || text(groups.class(), "cpu.max") == others).await;
 }
 
-/// Where everything else is forbidden, somebody with an overview of the cluster is asked, and nothing is done.
+/// Where everything else is forbidden, a controller with an overview of the cluster is asked, and nothing is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_is_only_recommended() {
     let case = Case { knob: Knob::Evict, ..CASES.into_iter().next().unwrap() };

@@ -102,7 +102,7 @@ async fn a_container_is_monitored_from_its_start_to_its_end() {
         |label: &str| sum(&text, "bayplan_container_memory_traffic_bytes_total", &[name, label]);
     assert_eq!((traffic("\"local\""), traffic("\"remote\"")), (4096.0, 8192.0));
 
-    // Of six RMIDs the root has one, three are for control groups that may come, and somebody else has one.
+    // Of six RMIDs the root has one, three are for control groups that may come, and another program has one.
     node.burstable("other", 100).await;
     let other = write_group(&node, "other", "12\n").await;
     soon(node.kubelet.end_pod(&pod)).await.unwrap();

@@ -54,7 +54,7 @@ async fn a_node_whose_cpus_are_all_claimed_starts() {
     assert!(!set(&status.cpus.shared).is_empty(), "somebody has to run somewhere");
 }
 
-/// From kubelet's call to the runtime: all of the pod runs there and nobody else, whether the journal is there after a restart or not.
+/// From kubelet's call to the runtime: all of the pod runs there and nothing else, whether the journal is there after a restart or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn cpus_that_koordinators_scheduler_has_chosen_for_a_pod_are_left_to_it() {
     let mut node = Node::start().await;
@@ -153,7 +153,7 @@ async fn pin(mut client: RuntimeServiceClient<Upstream>, id: &str, cpus: &str) {
     soon(client.update_container_resources(update)).await.unwrap();
 }
 
-/// No CPU that kubelet has given to one of them is handed to another one, and kubelet's own CPU sets put nobody on an owner's CPUs.
+/// No CPU that kubelet has given to one of them is handed to another one, and kubelet's own CPU sets put no container on an owner's CPUs.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_kubelets_static_cpu_manager_bayplan_decides_and_every_owner_stays_alone() {
     const GIVEN: &str = "2-3,10-11";
@@ -186,7 +186,7 @@ async fn with_kubelets_static_cpu_manager_bayplan_decides_and_every_owner_stays_
     node.wait_until_in_line().await;
     assert_eq!(set(&node.held("first").await.exclusive), set(GIVEN));
 
-    // Kubelet believes that the CPUs of somebody else are free.
+    // Kubelet believes that the CPUs of another container are free.
     let (_, second) = node.guaranteed("second", 2000).await;
     let third = ContainerSpec::guaranteed("third", 2000, Bytes::gib(1)).resources();
     let third = v1::LinuxContainerResources { cpuset_cpus: GIVEN.to_owned(), ..third };

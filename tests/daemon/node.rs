@@ -84,7 +84,7 @@ pub(crate) struct Node {
     pub(crate) runtime: EmbeddedRuntime,
     server: Option<Server>,
     running: Option<Running>,
-    /// The daemon's process, once it has been one; whoever kills it has a share.
+    /// The daemon's process, once it has been one; code that kills it has a share.
     pub(crate) process: Arc<Mutex<Option<Child>>>,
     pub(crate) kubelet: Kubelet,
     /// Runtime ids of containers, and of sandboxes with all in them, that kubelet has asked to end, by whatever call and with whatever answer.
@@ -101,7 +101,7 @@ impl Node {
         node
     }
 
-    /// A node whose machine is files below a root of its own, with everything running; [`Node::plug`] changes the machine.
+    /// A node with a machine that is files below a root of its own, with everything running; [`Node::plug`] changes the machine.
     pub(crate) async fn start_watching(machine: &str) -> Node {
         let mut node = Node::without_daemon(machine);
         node.is_watched = true;
@@ -291,7 +291,7 @@ impl Node {
         release
     }
 
-    /// As [`Self::kill_daemon`], however long it takes until nobody gets another turn.
+    /// As [`Self::kill_daemon`], however long it takes until no task gets another turn.
     pub(crate) fn bury_daemon(&mut self) {
         let Some(Running::Here { tokio, daemon }) = self.running.take() else {
             panic!("the daemon is not here")
@@ -304,7 +304,7 @@ impl Node {
     pub(crate) fn kill_daemon(&mut self) {
         match self.running.take().expect("no daemon") {
             Running::Here { daemon, tokio } => {
-                // First, because of a daemon that was killed nobody learns that its calls are given up. Who waits for a disk that hangs stays.
+                // First, because it is not told that calls of a daemon that was killed are given up. A task that waits for a disk that hangs stays.
                 let _has_ended = tokio.end(Duration::from_secs(1));
                 drop(daemon);
             }
@@ -452,7 +452,7 @@ impl Node {
         }
     }
 
-    /// Ledger and runtime agree about every live container, and nobody is on a CPU that another one owns.
+    /// Ledger and runtime agree about every live container, and none is on a CPU that another one owns.
     pub(crate) async fn wait_until_in_line(&self) -> Status {
         self.wait_until("ledger and runtime agree", |status| self.disagreement(status).is_none())
             .await
@@ -561,7 +561,7 @@ impl Drop for Node {
     }
 }
 
-/// Waits until somebody listens there.
+/// Waits until a process listens there.
 pub(crate) async fn wait_for_socket(path: &Path) {
     soon(async {
         while UnixStream::connect(path).await.is_err() {

@@ -31,7 +31,8 @@ fn before_removal(node: &Node, argument: &str) -> (bool, String) {
     (done.status.success(), said)
 }
 
-/// A package that went took the originals with it: frequencies, interrupts and groups stayed as the daemon had left them, and nobody could tell how they had been.
+/// A package that went took the originals with it: frequencies, interrupts and groups stayed as the daemon had left them, and it could not be told
+/// how they had been.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_goes_only_when_kernel_files_say_what_they_said_before() {
     let mut node = Node::without_daemon(MACHINE);
@@ -79,7 +80,7 @@ async fn where_no_daemon_has_run_a_package_goes_and_leaves_nothing() {
     let (may_go, said) = before_removal(&node, "0");
     assert!(may_go, "{said}");
     assert!(!state.exists() && groups.exists());
-    // Whoever cannot be asked where it was kept must not be taken for one who has kept nothing.
+    // A daemon that cannot be asked where it was kept must not be taken for one that has kept nothing.
     fs::write(node.path("bayplan.yaml"), "stateDri: /x\n").unwrap();
     let (may_go, said) = before_removal(&node, "0");
     assert!(!may_go && said.contains("did you mean `stateDir`"), "{said}");

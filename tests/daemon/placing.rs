@@ -1,4 +1,4 @@
-//! Who gets which CPUs, and what happens to the others meanwhile.
+//! Which containers get which CPUs, and what happens to the others meanwhile.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -198,7 +198,7 @@ async fn a_database_comes_near_the_disk_that_its_volume_is_on() {
         let (_, id) = soon(node.kubelet.launch(&pod, &container)).await.unwrap();
         node.cpus(&id).first().unwrap().0 % 8 / 4
     };
-    // The system's disk is in the second package, too, and draws nobody there.
+    // The system's disk is in the second package, too, and draws no container there.
     assert_eq!(package("on-the-system-disk", "/srv").await, 0);
     assert_eq!(package("logs", "/log/pods").await, 0);
     assert_eq!(package("not-mounted", "/database").await, 0);

@@ -108,7 +108,7 @@ async fn cpus_have_the_class_of_who_runs_there_and_everything_is_given_back() {
     let own = node.cpus(&id);
     wait_for(&node, &[(&own, FAST), (&shared, QUIET)]).await;
 
-    // Somebody else changes a file.
+    // Another program changes a file.
     let cpu = own.first().unwrap().0;
     write(&node, cpu, "scaling_governor", "powersave\n");
     wait_for(&node, &[(&own, FAST), (&shared, QUIET)]).await;

@@ -1,5 +1,6 @@
-//! A real Prometheus (Debian's package, see `cargo xtask setup`) scrapes the daemon, evaluates the rules of `deploy/prometheus`, and is asked everything that the
-//! dashboard of `deploy/grafana` asks. In: a node whose kernel files count everything. Out: every question answered, and every name in one documented.
+//! A real Prometheus (Debian's package, see `cargo xtask setup`) scrapes the daemon, evaluates the rules of `deploy/prometheus`, and is asked
+//! everything that the dashboard of `deploy/grafana` asks. In: a node with kernel files that count everything. Out: every question answered, and
+//! every name in one documented.
 //!
 //! Containers have no processes here, so what probes count of them has to have an answer only where it is told of; `containerd/audit.rs` has it all told.
 
@@ -63,7 +64,7 @@ fn write_node(root: &Path) {
     write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n");
 }
 
-/// What this node may lack: probes, and a kernel file that somebody else has changed.
+/// What this node may lack: probes, and a kernel file that another program has changed.
 const MAY_BE_ABSENT: [&str; 10] = [
     "bayplan_container_run_delay_seconds",
     "bayplan_container_preemptions_total",

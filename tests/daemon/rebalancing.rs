@@ -20,7 +20,7 @@ use crate::disks::{Illness, Patient};
 use crate::node::{Node, set, soon};
 use crate::observing::{metrics, sum};
 
-/// One core, which the two keep busy: who has room elsewhere has nobody to blame.
+/// One core, which the two keep busy: where there is room elsewhere no container is to blame.
 pub(crate) const MACHINE: &str = "pack:1 numa:1 core:1 pu:2 mem:8";
 
 /// Short, so that tests do not wait long; the rebalancer counts in looks.
@@ -145,7 +145,7 @@ impl Drop for Trouble {
     }
 }
 
-/// In place, as the kernel's files are: who has them open reads the new text.
+/// In place, as the kernel's files are: a reader that has them open reads the new text.
 pub(crate) fn write(group: &Path, file: &str, text: &str) {
     use std::io::Write as _;
     let open =
@@ -210,7 +210,7 @@ pub(crate) fn hog(qos: QosClass, annotation: Option<(&str, &str)>) -> PodSpec {
     pod
 }
 
-/// A server and a hog, whose groups exist, on a node whose daemon runs.
+/// A server and a hog, with groups that exist, on a node with a running daemon.
 pub(crate) async fn settled(
     node: &mut Node,
     (qos, server): (QosClass, &ContainerSpec),
@@ -413,7 +413,7 @@ async fn what_is_usual_is_on_disk_after_a_stop_and_a_bad_file_stops_nothing() {
         let files = fs::read_dir(&kept).unwrap();
         files.map(|it| fs::read_to_string(it.unwrap().path()).unwrap()).collect()
     };
-    // Who came a moment ago is not learned of, nor is anything in rounds that are late.
+    // A container that came a moment ago is not learned of, nor is anything in rounds that are late.
     for _ in 0..20 {
         tokio::time::sleep(20 * INTERVAL).await;
         node.stop_daemon().await;
@@ -445,7 +445,7 @@ async fn a_container_that_shares_cpus_goes_out_of_the_way_and_comes_back() {
     let view = view_when(&node, "kept", |it| has(it, "move", ProposalState::Kept)).await;
     assert!(groups.is_apart(), "{view:#?}");
     node.check_in_line().await;
-    // Who owns the CPUs that it has gone to drives nobody out of the machine.
+    // An owner of the CPUs that it has gone to drives nothing out of the machine.
     let (_, owner) = node.guaranteed("owner", 1000).await;
     assert!(!groups.cpus()[1].is_empty() && groups.cpus()[1].is_disjoint(&node.cpus(&owner)));
     node.check_in_line().await;
@@ -465,7 +465,7 @@ async fn a_move_that_something_later_has_ended_is_not_told_as_kept_any_more() {
     let groups = settled(&mut node, (QosClass::Guaranteed, &server), &pod).await;
     let trouble = Trouble::start(Arc::clone(&groups), Groups::is_apart);
     view_when(&node, "kept", |it| has(it, "move", ProposalState::Kept)).await;
-    // What helps then is nobody's business here.
+    // What helps then does not matter here.
     drop(trouble);
     let id = groups.hog.file_name().unwrap().to_str().unwrap();
     soon(node.kubelet.resize(id, &ContainerSpec::burstable("hog", 3000))).await.unwrap();
@@ -602,7 +602,7 @@ async fn a_daemon_that_is_killed_leaves_memory_where_it_was_promised() {
     node.check_in_line().await;
 }
 
-/// What is promised there may be in use all the same, by who is in no container.
+/// What is promised there may be in use all the same, by processes in no container.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_does_not_come_where_the_kernel_has_no_room_for_it() {
     // Of 8 GiB, a quarter of one stays free.

@@ -78,7 +78,7 @@ fn asked(group: &Path) -> String {
     fs::read_to_string(group.join("memory.reclaim")).unwrap()
 }
 
-/// Nobody has written for longer than there is between two turns.
+/// Nothing was written for longer than there is between two turns.
 async fn until_quiet(group: &Path) {
     soon(async {
         loop {

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use crate::node::{DAEMON, MACHINE, Node, soon};
 use crate::observing::{metrics, sum};
 
-/// A node whose daemon is a process, and what its configuration begins with.
+/// A node with a daemon that is a process, and what its configuration begins with.
 async fn start(more: &str) -> (Node, String) {
     let mut node = Node::without_daemon(MACHINE);
     node.spawn_daemon(more).await;
@@ -96,7 +96,7 @@ async fn who_moves_is_who_the_diff_has_named() {
     let named: Vec<&str> = told.moves.iter().map(|it| it.container.as_str()).collect();
     assert!(named.contains(&"default/owner/owner") && named.contains(&"kube-system/dns/dns"));
     assert!(!named.contains(&"default/other/other"), "{named:?}");
-    // Nobody has moved by being asked about.
+    // No container has moved by being asked about.
     assert_eq!(places(&node.check_in_line().await), before);
 
     rename_over(&node, &text);
@@ -105,7 +105,7 @@ async fn who_moves_is_who_the_diff_has_named() {
     assert_eq!(after, moved(before, &told.moves));
     assert_eq!(sum(&metrics(&node).await, "bayplan_config_reloads_total", &["\"applied\""]), 1.0);
 
-    // Killed and back with the same file, everybody is where he was.
+    // Killed and back with the same file, every container is where it was.
     node.kill_daemon();
     node.spawn_daemon(text.strip_prefix(&base).unwrap()).await;
     assert_eq!(places(&node.wait_until_in_line().await), after);
@@ -135,7 +135,7 @@ async fn a_bad_file_keeps_what_holds() {
     assert_eq!(sum(&text, "bayplan_config_is_good", &[]), 0.0);
     assert!(sum(&text, "bayplan_config_reloads_total", &["\"failed\""]) >= 4.0, "{text}");
 
-    // Nothing has changed, so nobody is asked to do anything.
+    // Nothing has changed, so nothing is to be done.
     rename_over(&node, &format!("{base}{good}"));
     let status = node.wait_until("all is well", is_well).await;
     assert_eq!(places(&status), before);

@@ -28,7 +28,7 @@ use crate::observing::{metrics, sum};
 const BASE: &str =
     "reservedCpus: 0,8\nsweepInterval: 100ms\nrebalance: {mode: 'off'}\nprobes: 'off'\n";
 
-/// `gold` has 60% of everything, others less, and whoever is in no class what `slow` has.
+/// `gold` has 60% of everything, others less, and a container in no class what `slow` has.
 const CLASSES: &str = "
 resctrl:
   options: {l2: {optional: true}, l3: {optional: true}, mb: {optional: true}}
@@ -393,7 +393,7 @@ async fn a_container_starts_in_its_group_with_whom_it_has_made_meanwhile() {
         // A start does not wait for a machine that is too busy, and says so.
         if machine.count("bayplan_failures_total", "kind=\"late_files\"").await > late {
             machine.settled().await;
-            // Nobody of it is moved any more, as whoever has ended would be while its list has him.
+            // No thread of it is moved any more, as one that has ended would be while its list has it.
             late_ones.push(container);
             continue;
         }
@@ -444,7 +444,7 @@ fn classes(names: &[&str]) -> String {
     )
 }
 
-/// Of four CLOSIDs the root has one and somebody else has one.
+/// Of four CLOSIDs the root has one and another program has one.
 #[tokio::test(flavor = "multi_thread")]
 async fn closids_are_few_and_are_given_back_and_others_keep_theirs() {
     let mut model = FakeResctrl::with_l2();
@@ -466,14 +466,14 @@ async fn closids_are_few_and_are_given_back_and_others_keep_theirs() {
     let last = machine.launch("last", "c").await;
     let plan = machine.settled().await;
     let (a, c) = (machine.groups_of(&first.threads), machine.groups_of(&last.threads));
-    // Who has containers comes first.
+    // A class that has containers comes first.
     assert_eq!((a, c), (vec![Some("bayplan.a".to_owned())], vec![Some("bayplan.c".to_owned())]));
     expect!["resctrl: class `b` gets no group, because the processor has 4 CLOSIDs, of which the root has one and others have 1; its containers stay in the root's group"].assert_eq(&plan.problems.join("\n"));
     let full = fs::create_dir(machine.mount.path("more")).unwrap_err();
     assert_eq!(full.raw_os_error(), Some(Errno::ENOSPC as i32));
     assert_eq!(words(&machine.mount), "Out of CLOSIDs");
 
-    // Nobody needs two of the classes any more.
+    // Two of the classes are not needed any more.
     let file = machine.node.path("bayplan.yaml");
     let text = fs::read_to_string(&file).unwrap();
     let new = machine.node.path("new.yaml");
@@ -494,7 +494,7 @@ async fn closids_are_few_and_are_given_back_and_others_keep_theirs() {
     assert!(!machine.is_group("bayplan.a"));
 }
 
-/// What somebody else does between the daemon's look and its change, what the kernel answers then, and how it is undone.
+/// What another program does between the daemon's look and its change, what the kernel answers then, and how it is undone.
 struct Refusal {
     change: &'static str,
     meanwhile: fn(&mut FakeResctrl),

@@ -97,7 +97,7 @@ async fn after_a_restart_files_are_true_and_those_of_nobody_are_gone() {
     soon(node.past_daemon().end_pod(&gone)).await.unwrap();
     let dir = node.on_record(&owner).mounts.remove(0).1;
     fs::write(PathBuf::from(dir).join("resources.sh"), "EXCLUSIVE_CPUS=\"99\"\n").unwrap();
-    // Who has a file has a true one, whatever the configuration says now.
+    // A container that has a file has a true one, whatever the configuration says now.
     node.adjust = |_| {};
     node.start_daemon().await;
     soon(async {

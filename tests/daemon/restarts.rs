@@ -37,7 +37,7 @@ async fn start_and_sync(node: &mut Node) {
     soon(node.runtime.called("ListContainers", syncs + 3)).await;
 }
 
-/// Kills the daemon, lets `damage` do what it does to the state directory, and starts it again: nobody is told anything.
+/// Kills the daemon, lets `damage` do what it does to the state directory, and starts it again: no container is told anything.
 async fn check_kill(mut node: Node, damage: impl FnOnce(&Node)) {
     let (before, held) = (records(&node), node.status().await);
     let updates = node.runtime.calls("UpdateContainerResources");

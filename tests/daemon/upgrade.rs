@@ -20,7 +20,7 @@ use tonic::{Code, Status};
 
 use crate::node::{DAEMON, MACHINE, Node, kubelet, soon};
 
-/// Kubelet gives up on a connection that nobody takes up for so long (`minConnectionTimeout` in its CRI client), and the call fails.
+/// Kubelet gives up on a connection that is not taken up for so long (`minConnectionTimeout` in its CRI client), and the call fails.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A program that does nothing takes less than this where others leave it a CPU.
 const UNHURRIED: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ const GIVEN_UP: Duration = Duration::from_millis(20);
 /// Between two restarts, so that pods live through none or one of them.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Kubelet's patience, as many times as this machine is slower now than one where there is a CPU for everybody.
+/// Kubelet's patience, as many times as this machine is slower now than one with a CPU for every process.
 fn patience() -> Duration {
     let begun = Instant::now();
     let told = Command::new(DAEMON).arg("--version").output();
@@ -116,7 +116,7 @@ impl Supervised {
         self.start().await;
     }
 
-    /// Containers that stay, with CPUs of their own, because others make room for whoever comes; gives their ids and sets.
+    /// Containers that stay, with exclusive CPUs, because others make room for those that come; gives their ids and sets.
     async fn populate(&mut self) -> Vec<(String, String, String)> {
         self.node.kubelet = kubelet(self.node.path("bayplan.sock"));
         let mut ids = Vec::new();
@@ -130,7 +130,7 @@ impl Supervised {
         (id, record.cpus, record.mems)
     }
 
-    /// Nobody was moved, and everybody agrees.
+    /// No container was moved, and all agree.
     async fn check_stayed(&self, before: &[(String, String, String)]) {
         self.node.wait_until_in_line().await;
         for record in before {
@@ -279,7 +279,7 @@ async fn restarts_while_pods_start_fail_no_call_and_move_nobody() {
     assert_eq!(supervised.node.live().len(), 2);
 }
 
-/// The daemon went away in the middle; of an answer whose head had come, tonic says that with another code than gRPC libraries do.
+/// The daemon went away in the middle; of an answer with a head that had come, tonic says that with another code than gRPC libraries do.
 fn is_lost(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.message().contains("error reading a body")
 }
@@ -319,7 +319,7 @@ async fn a_container_that_takes_eight_seconds_to_end_ends_well_and_others_start_
     supervised.node.signal_daemon(Signal::SIGTERM);
     supervised.hear("STOPPING=1").await;
     let (stopped, mut pods) = (Instant::now(), 0);
-    // Well before it ends, because from then on nobody is accepted before the successor is there.
+    // Well before it ends, because from then on no connection is accepted before the successor is there.
     while stopped.elapsed() < Duration::from_secs(4) {
         let begun = Instant::now();
         let pod = PodSpec::new(&format!("meanwhile-{pods}"), QosClass::Burstable);
@@ -356,7 +356,7 @@ async fn it_says_that_it_is_ready_when_it_serves_and_not_before() {
     assert!(early.await.is_err(), "said something without the runtime");
     supervised.node.start_runtime();
     supervised.hear("READY=1").await;
-    // Who has waited in the socket is served first of all.
+    // A call that has waited in the socket is served first of all.
     soon(call).await.unwrap().unwrap();
     assert_eq!(supervised.node.status().await.containers, []);
 }

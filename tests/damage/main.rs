@@ -28,7 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// How many files the trees of one machine may have in all.
 const FILES_WRITTEN: usize = 6_000;
 
-/// A machine on the disk, and another one beside it that nobody may look at.
+/// A machine on the disk, and another one beside it that must not be looked at.
 struct Tree {
     dir: TempDir,
 }

@@ -20,7 +20,8 @@ pub(crate) const TESTS: &[Test] = &[Test {
 }];
 
 const STARTS: usize = 4;
-/// What an owner of his CPUs is promised, and what who shares, in the order in which they read it: no limit but what he may save up, and what is protected.
+/// What an exclusive container is promised, and what a shared one, in the order in which they read it: no limit but what it may save up, and what is
+/// protected.
 const OWNER: &str = "max 100000, burst 0, low 33554432";
 const SHARER: &str = "50000 100000, burst 25000, low 33554432";
 
@@ -39,7 +40,7 @@ fn what_is_promised_holds_at_the_first_instruction(
             early.push(format!("{index} is promised {promised:?} and began with {said:?}"));
         }
     }
-    // The kernel's scheduler has the last word on who comes first; without anybody listening it is none of them.
+    // The kernel's scheduler has the last word on which comes first; without a listener it is none of them.
     ensure!(early.len() <= 1, "{} of {STARTS}: {early:#?}", early.len());
     Ok(())
 }

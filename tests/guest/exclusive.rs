@@ -1,4 +1,4 @@
-//! CPUs of one's own: whole cores, in one NUMA node, in one L3, nobody else's.
+//! Exclusive CPUs: whole cores, in one NUMA node, in one L3, used by no other container.
 
 use anyhow::ensure;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};

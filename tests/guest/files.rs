@@ -170,7 +170,7 @@ fn number_in(path: &Path, key: &str) -> anyhow::Result<u64> {
     Ok(number.parse()?)
 }
 
-/// Whoever has slept works for longer than his limit is (cgroup-v2.rst, `nr_bursts`).
+/// A container that has slept works for longer than its limit is (cgroup-v2.rst, `nr_bursts`).
 fn catches_up(group: &Path) -> anyhow::Result<()> {
     let busy = Busy::start(&read(&group.join("cpuset.cpus.effective"))?.parse()?)?;
     busy.join(group)?;
@@ -183,7 +183,7 @@ fn catches_up(group: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Reads so many MiB of the disk from within a group, whose memory they are as long as the file is open.
+/// Reads so many MiB of the disk from within a group; they are the group's memory as long as the file is open.
 fn read_disk(group: &Path, from: u64, mib: u64) -> anyhow::Result<fs::File> {
     let mut disk = fs::File::open(DISK)?;
     disk.seek(SeekFrom::Start(from << 20))?;
@@ -304,7 +304,7 @@ fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow
         ensure!(after == before, "{} runs of others: {}", after - before, node.audit()?);
         // All CPUs of the guest share one of the host's.
         busy.signal(Signal::SIGSTOP)?;
-        // The daemon does not take its own partition for somebody else's, now or when it starts anew.
+        // The daemon does not take its own partition for one of another program, now or when it starts anew.
         node.restart_after_kill()?;
         let late = own(node, &format!("late-{kind}"), 1)?;
         ensure!(late.cpus.is_disjoint(&owner.cpus), "{} are owned twice", late.cpus);
@@ -361,7 +361,7 @@ fn interrupts_leave_and_come_back(node: &mut Node, _: &Hardware) -> anyhow::Resu
     wait_for("interrupts to come back", LIMIT, || Ok((interrupts()? == before).then_some(())))
 }
 
-/// For writes past all caches. A container may not open the disk, so that is done before somebody joins its group.
+/// For writes past all caches. A container may not open the disk, so that is done before a process joins its group.
 fn open_disk() -> anyhow::Result<fs::File> {
     Ok(fs::File::options().write(true).custom_flags(OFlag::O_DIRECT.bits()).open(DISK)?)
 }
@@ -511,7 +511,7 @@ fn files_away(of: &Placed, group: &Path) -> anyhow::Result<u64> {
     bytes.sum()
 }
 
-/// Files that nobody reads any more go first, where the kernel has no slower memory for them.
+/// Files that are not read any more go first, where the kernel has no slower memory for them.
 fn idle_memory_is_reclaimed(node: &mut Node) -> anyhow::Result<()> {
     const READ: u64 = 16 << 20;
     let spec = ContainerSpec::burstable("app", 100);
@@ -540,7 +540,7 @@ fn idle_memory_is_reclaimed(node: &mut Node) -> anyhow::Result<()> {
     ensure!(turns >= 2, "12 MiB were reclaimed in {turns} turns of 2 MiB");
     let plan = node.get("/api/v1/plan")?;
     ensure!(plan.contains("memory.reclaim") && plan.contains("2097152"), "the plan is {plan}");
-    // Where the kernel knows slower memory, it is to move pages there as long as somebody is in a class.
+    // Where the kernel knows slower memory, it is to move pages there as long as a container is in a class.
     let switch = Path::new("/sys/kernel/mm/numa/demotion_enabled");
     let tiers = fs::read_dir("/sys/devices/virtual/memory_tiering").into_iter().flatten();
     let is_tier = |name: &str| name.starts_with("memory_tier");

@@ -58,7 +58,7 @@ impl Hardware {
         Bytes(self.nodes.iter().filter(|it| nodes.contains(it.id)).map(|it| it.memory.0).sum())
     }
 
-    /// For tests in which somebody owns CPUs and somebody shares.
+    /// For tests with an exclusive container and a shared one.
     pub(crate) fn has_cpus(&self, wanted: usize) -> Needs {
         match self.cpus.difference(&self.isolated).len() {
             has if has < wanted => Err("too few CPUs"),

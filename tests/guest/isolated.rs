@@ -1,4 +1,4 @@
-//! CPUs that the kernel keeps out of load balancing, at boot or by a partition of somebody else.
+//! CPUs that the kernel keeps out of load balancing, at boot or by a partition of another program.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! A daemon that is killed between two writes of a plan, and what the next one makes of it.
 //!
-//! The kernel holds up whoever opens one of the files (fanotify(7), `FAN_OPEN_PERM`), so that the moment is exact, however slow the machine is.
+//! The kernel holds up the process that opens one of the files (fanotify(7), `FAN_OPEN_PERM`), so that the moment is exact, however slow the machine
+//! is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -155,7 +156,7 @@ fn has_nothing_to_write(node: &Node) -> anyhow::Result<bool> {
     Ok(plan["writes"].as_array().context("writes")?.is_empty())
 }
 
-/// Holds up everybody at some files.
+/// Holds up every process at some files.
 struct Checkpoint {
     group: Fanotify,
     /// The daemon's process.
@@ -175,7 +176,7 @@ impl Checkpoint {
         Ok(Checkpoint { group, daemon, written: BTreeSet::new() })
     }
 
-    /// Kills the daemon when it has written so many of the files and is about to open another one. Afterwards nobody is held up any more.
+    /// Kills the daemon when it has written so many of the files and is about to open another one. Afterwards no process is held up any more.
     fn kill(mut self, node: &mut Node, writes: usize) -> anyhow::Result<()> {
         let until = Instant::now() + LIMIT;
         loop {

@@ -1,7 +1,7 @@
 //! What only a machine with packages, NUMA nodes and cgroup v2 can show. Runs as root in a virtual machine of `cargo xtask lab run`,
 //! one test after the other with one containerd; elsewhere it says so and does nothing.
 //!
-//! `guest-tests [--list] [PART OF A NAME]...`; without a name all but those that measure how long somebody waits
+//! `guest-tests [--list] [PART OF A NAME]...`; without a name all but those that measure how long clients wait
 
 #![allow(clippy::print_stdout, reason = "tests tell what they do")]
 

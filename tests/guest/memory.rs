@@ -68,7 +68,7 @@ fn pages_are_on_the_node_of_the_cpus(node: &mut Node, hardware: &Hardware) -> an
     Ok(())
 }
 
-/// Per node, from `numa_maps`. Files may have been read by somebody else before.
+/// Per node, from `numa_maps`. Files may have been read by another process before.
 fn anonymous_pages(of: &Placed) -> anyhow::Result<Vec<(NodeId, u64)>> {
     let path = format!("/proc/{}/numa_maps", of.pid);
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

@@ -109,7 +109,7 @@ fn moves(node: &Node) -> anyhow::Result<BTreeMap<String, u64>> {
     Ok(serde_json::from_value(own["migrations"].clone())?)
 }
 
-/// Each is attached, and somebody was seen on an owner's CPU.
+/// Each is attached, and an intruder was seen on an owner's CPU.
 pub(crate) fn they_count(node: &mut Node) -> anyhow::Result<()> {
     own(node, "owner", 2)?;
     let counts = |audit: &Value| {

@@ -1,4 +1,4 @@
-//! Who suffers from whom, and what is done about it, with real programs: a server beside a hog on the one CPU that is left to share.
+//! Which container suffers from which, and what is done about it, with real programs: a server beside a hog on the one CPU that is left to share.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,8 @@ const ACT: &str =
 const INTERVAL: Duration = Duration::from_secs(3);
 
 /// Eight clients, so that there always is a request and the server wants all of its CPU, of which the hog takes half. Before
-/// Linux 6.6 who sleeps in between has to wait as well; after that it hardly does, and only who wants more than its share waits for long.
+/// Linux 6.6 a process that sleeps in between has to wait as well; after that it hardly does, and only one that wants more than its share waits for
+/// long.
 const SIZES: Sizes = Sizes {
     servers: 1,
     milli: 10,
@@ -92,8 +93,8 @@ fn holds(
     Ok(held)
 }
 
-/// As soon as something is turned, somebody in no container takes the CPU, so that it cannot help. It is taken back, and not tried again when he is gone and the server
-/// suffers from the hog as before.
+/// As soon as something is turned, a process in no container takes the CPU, so that it cannot help. It is taken back, and not tried again when that
+/// process is gone and the server suffers from the hog as before.
 fn gives_up(node: &Node, stage: &Stage, hog: &Placed, free: &[String; 2]) -> anyhow::Result<()> {
     let outsider = Outsider::waiting(&stage.server.cpus)?;
     node.write_config(ACT)?;
@@ -150,8 +151,8 @@ fn weight(milli: u64) -> u64 {
     1 + (shares - 2) * 9999 / 262_142
 }
 
-/// Processes in no container that are worth more than all pods. They are frozen before, because nobody knows how long it takes to start them on a busy host, and a
-/// verdict comes within seconds.
+/// Processes in no container that are worth more than all pods. They are frozen before, because it is not known how long it takes to start them on a
+/// busy host, and a verdict comes within seconds.
 struct Outsider {
     busy: Option<Busy>,
 }
@@ -162,7 +163,7 @@ impl Outsider {
     fn waiting(cpus: &CpuSet) -> anyhow::Result<Outsider> {
         fs::create_dir_all(OUTSIDE)?;
         let outsider = Outsider { busy: Some(Busy::start(cpus)?) };
-        // Before Linux 6.2 who comes into a group may run on all of the group's CPUs, wherever it was told to run before.
+        // Before Linux 6.2 a process that comes into a group may run on all of the group's CPUs, wherever it was told to run before.
         outsider.write("cpuset.cpus", &cpus.to_string())?;
         outsider.write("cpu.weight", "10000")?;
         outsider.write("cgroup.freeze", "1")?;

@@ -60,7 +60,7 @@ fn a_resize_grows_in_its_node_and_shrinks_to_what_it_had(
     let free = |place: &CpuSet| place.difference(&hardware.isolated).len();
     let home = hardware.places().find(|place| before.cpus.is_subset(&place.cpus));
     let home = home.context("a node with these CPUs")?;
-    // One CPU of the node stays for who shares, and one may be the neighbour's.
+    // One CPU of the node stays for shared containers, and one may be the neighbour's.
     let most = (free(&home.cpus) - 2).min(4);
     ensure!(most >= 2, "node {} has {} CPUs", home.id, free(&home.cpus));
     let large = resized(node, &before, most)?;

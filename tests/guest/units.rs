@@ -102,12 +102,12 @@ fn unit(dir: &Path) -> anyhow::Result<&str> {
     dir.file_name().and_then(|name| name.to_str()).context("a unit")
 }
 
-/// How often a kernel file was changed by anybody else.
+/// How often a kernel file was changed by another program.
 fn drifts(node: &Node) -> anyhow::Result<u64> {
     drifts_by(node, "")
 }
 
-/// By those of whom the metric says so.
+/// By the programs of which the metric says so.
 fn drifts_by(node: &Node, by: &str) -> anyhow::Result<u64> {
     let mut sum = 0;
     let is_of = |line: &&str| line.starts_with("bayplan_file_drifts_total") && line.contains(by);
@@ -335,7 +335,7 @@ fn a_unit_without_the_right_says_so(node: &mut Node) -> anyhow::Result<()> {
     becomes(&[(group(&owner)?.join("cpuset.cpus.partition"), "member")])
 }
 
-/// As NODE.md has it: `bayplan restore`, then the units go; and without a daemon, where somebody forgot the first step.
+/// As NODE.md has it: `bayplan restore`, then the units go; and without a daemon, where the first step was forgotten.
 fn the_way_back_leaves_nothing_changed(node: &mut Node, hardware: &Hardware) -> anyhow::Result<()> {
     let units = [SOCKET_UNIT, UNIT];
     let switch = |verb: &str| systemctl(&[verb, "--now", units[0], units[1]]).map(|_| ());

@@ -18,11 +18,11 @@ from say import Failure
 NODE = "testnode"
 # That of `isolated`. Without it kubelet asks a name server that is out of reach for its node, again and again.
 ADDRESS = "192.0.2.10"
-# Below it kubelet makes its control groups, so that it never takes those of somebody else for leftovers of its own.
+# Below it kubelet makes its control groups, so that it never takes those of another kubelet for leftovers of its own.
 CGROUP_ROOT = "bayplan-kubelet"
 TOKEN = "testtoken"
 API = "https://127.0.0.1:6443"
-# Kubelet's port without authentication; nobody else is in its network.
+# Kubelet's port without authentication; nothing else is in its network.
 READ_ONLY = "http://127.0.0.1:10255"
 MANIFESTS = Path("/var/lib/kubelet/manifests")
 READY = 60

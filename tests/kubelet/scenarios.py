@@ -394,7 +394,7 @@ def resize_refused(world):
     world.submit(pod("wants", guaranteed()), pod("idle", best_effort()))
     world.await_running("wants", "idle")
     before = world.seats()
-    # All that kubelet may give away, and one more than Bayplan: somebody may share.
+    # All that kubelet may give away, and one more than Bayplan: a shared container may come.
     world.resize("wants", str(len(world.cpus)))
 
 

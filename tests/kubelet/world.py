@@ -18,10 +18,10 @@ from say import Failure
 
 PODS = f"{API}/api/v1/namespaces/{NAMESPACE}/pods"
 LIMIT = 60
-# A container whose creation was cut off is nobody's until kubelet looks for such ones, every minute.
+# A container with a creation that was cut off belongs to no pod until kubelet looks for such ones, every minute.
 LEFT = 100
 # Every failure that Bayplan counts but these is a decision that it did not make, or not in time. One that ends while it is told to let go of
-# CPUs is counted as `not_let_go`; whoever really has not is seen by the witness.
+# CPUs is counted as `not_let_go`; one that really has not is seen by the witness.
 NO_TROUBLE = ["huge_pages", "no_effect", "not_let_go"]
 MERGE = "application/merge-patch+json"
 

@@ -29,7 +29,7 @@ fn every_machine_has_the_expected_tree() {
     }
 }
 
-/// What the threads of a core have in common is the same whoever is asked.
+/// What the threads of a core have in common is the same whichever is asked.
 #[test]
 fn a_quick_reading_gives_the_same_topology() {
     for folder in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/machines")).unwrap() {

@@ -1,4 +1,4 @@
-//! A node whose map is looked at: a synthetic machine, a runtime without processes, the daemon in this process, and a client that asks as
+//! A node with a map that is looked at: a synthetic machine, a runtime without processes, the daemon in this process, and a client that asks as
 //! kubelet does. Everything lives in a temporary directory.
 
 use std::net::SocketAddr;

@@ -113,7 +113,7 @@ pub(crate) fn switches(node: &mut Node) -> anyhow::Result<()> {
     node.switch(Way::Plugin)?;
     check(node, "as a plugin again")?;
     ensure!(file.exists(), "the owner's process has ended");
-    // Who comes now is decided by the plugin, and who goes is heard of.
+    // A container that comes now is decided by the plugin, and one that goes is heard of.
     node.stop(&owner.id)?;
     wait_for("the sharer to have all", LIMIT, || {
         Ok((in_kernel(&sharer)? == sharer.cpus).then_some(()))

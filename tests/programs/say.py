@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 STARTED = time.monotonic()
-# Of the directory whose runner this is.
+# Of the directory that this runner belongs to.
 NAME = Path(sys.argv[0]).resolve().parent.name
 
 

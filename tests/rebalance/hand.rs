@@ -1,9 +1,9 @@
-//! Who turns knobs: nobody, the rebalancer, or somebody who knew it before.
+//! What turns knobs: nothing, the rebalancer, or an oracle that knew it before.
 
 use bayplan_rebalance::plant::Plant;
 use bayplan_rebalance::{Decision, Mode, Outcome, Proposal, Rebalancer, Round, Verdict};
 
-/// Who turns knobs.
+/// What turns knobs.
 pub(crate) enum Hand<'a> {
     Nobody,
     Rebalancer(Box<Rebalancer>),

@@ -1,7 +1,7 @@
 //! The rebalancer on machines that do not exist: does it help, how soon, and does it leave alone what is well?
 //!
-//! `suites.rs` has the table: what is wrong on each machine, and what should come of it. `hand.rs` lets nobody, the rebalancer or an oracle turn knobs; `run.rs` lives through one seed with
-//! each of them; `score.rs` makes figures of that, `table.rs` words. The goals are assertions here.
+//! `suites.rs` has the table: what is wrong on each machine, and what should come of it. `hand.rs` has nothing, the rebalancer or an oracle turn
+//! knobs; `run.rs` lives through one seed with each of them; `score.rs` makes figures of that, `table.rs` words. The goals are assertions here.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod hand;
@@ -54,11 +54,11 @@ fn misses(scores: &[Score], settings: &Settings) -> Vec<Miss> {
     scores.iter().flat_map(|score| score.misses(settings)).collect()
 }
 
-/// Goals that are not reached yet. Who reaches one takes its line away.
+/// Goals that are not reached yet. A change that reaches one takes its line away.
 const NOT_YET: &[(&str, Goal)] = &[
     ("beside", Goal::Relief),
     ("tight-limit", Goal::Relief),
-    // Without counters nobody sees who is slow for a crowded cache, and memory comes home whether its distance costs much or not.
+    // Without counters it is not seen which container is slow for a crowded cache, and memory comes home whether its distance costs much or not.
     ("no-counters", Goal::Relief),
     ("no-counters", Goal::False),
     ("no-probes", Goal::Relief),

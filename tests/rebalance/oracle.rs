@@ -1,4 +1,5 @@
-//! Somebody who knows the culprit and the best knobs before anything happens: up to three of them, found by trying everything on copies of the machine.
+//! An oracle that knows the culprit and the best knobs before anything happens: up to three of them, found by trying everything on copies of the
+//! machine.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const SHORT_LIST: usize = 8;
 /// Times between which the oracle looks at a copy of the machine.
 const GLANCE: Duration = Duration::from_secs(50);
 
-/// The best proposals for a trial; none where nobody is to suffer or nothing helps.
+/// The best proposals for a trial; none where there is no victim or nothing helps.
 pub(crate) fn choose(trial: &Trial) -> Vec<Proposal> {
     let Some(victim) = trial.victims.first() else { return Vec::new() };
     let mut start = trial.plant.clone();
@@ -48,7 +49,7 @@ pub(crate) fn choose(trial: &Trial) -> Vec<Proposal> {
     chosen
 }
 
-/// How slow everybody is who serves requests, victims above all: the sum of p99 in relation to the beginning.
+/// How slow every container is that serves requests, victims above all: the sum of p99 in relation to the beginning.
 fn cost(start: &Plant, trial: &Trial, proposals: &[Proposal]) -> f64 {
     let mut plant = start.clone();
     for proposal in proposals {

@@ -17,7 +17,7 @@ use crate::suites::{Suite, Trial};
 const PAST: usize = 12;
 /// How much better things have to be without the culprit for an action against it to be right.
 const WORTH: f64 = 1.1;
-/// Without a change that is in vain nobody is slower by more than this.
+/// Without a change that is in vain no container is slower by more than this.
 const NO_HARM: f64 = 1.02;
 /// Rounds between looks at what is in force.
 const LOOK_EVERY: u32 = 24;
@@ -28,7 +28,7 @@ pub(crate) struct Log {
     /// p99 in seconds of every service, from the onset on, round by round.
     pub(crate) p99s: BTreeMap<ContainerId, Vec<f64>>,
     pub(crate) made: Vec<Made>,
-    /// When something was asked for, refused or not, and for whose sake.
+    /// When something was asked for, refused or not, and for which victim.
     pub(crate) asked: Vec<(Duration, ContainerId)>,
     /// Changes and undos.
     pub(crate) changed_at: Vec<Duration>,
@@ -45,11 +45,11 @@ pub(crate) struct Log {
 pub(crate) struct Made {
     pub(crate) at: Duration,
     pub(crate) proposal: Box<Proposal>,
-    /// Whether it was made against somebody who was to blame.
+    /// Whether it was made against a container that was to blame.
     pub(crate) is_right: bool,
 }
 
-/// One seed, and how it goes with nobody at the knobs and with the oracle.
+/// One seed, and how it goes with nothing at the knobs and with the oracle.
 pub(crate) struct Case {
     pub(crate) seed: u64,
     pub(crate) trial: Trial,
@@ -178,8 +178,8 @@ fn told(plant: &Plant, proposal: &Proposal) -> String {
     told
 }
 
-/// Whether the victim would have been a good deal better off over the last minute without the culprit, if everybody had been where he is now. For what is done to the victim
-/// itself: with it, provided that it is others, its own limit or far memory that it suffers from.
+/// Whether the victim would have been a good deal better off over the last minute without the culprit, if every container had been where it is now.
+/// For what is done to the victim itself: with it, provided that it is others, its own limit or far memory that it suffers from.
 fn is_right(past: &Plant, now: &Plant, proposal: &Proposal) -> bool {
     let mut past = past.clone();
     seat(&mut past, now, proposal.number);
@@ -213,7 +213,8 @@ fn is_in_vain(plant: &Plant, proposal: &Proposal) -> Option<bool> {
     Some(p99(without) <= NO_HARM * p99(plant.clone()))
 }
 
-/// Puts everybody where he is by now without one proposal: who was moved a moment ago does no harm any more where he was, and some where he is.
+/// Puts every container where it is by now without one proposal: one that was moved a moment ago does no harm any more where it was, and some where
+/// it is.
 fn seat(past: &mut Plant, now: &Plant, but: u64) {
     let moves = |plant: &Plant| -> BTreeMap<u64, Proposal> {
         let all = plant.in_force().filter(|it| !it.leave.is_empty() && it.number != but);

@@ -42,18 +42,18 @@ pub(crate) struct Score {
     pub(crate) wrong: usize,
     pub(crate) undone: usize,
     pub(crate) moves: usize,
-    /// Looks at changes in force whose target was to blame, and those at changes that did nothing for their victim.
+    /// Looks at changes in force with a target that was to blame, and those at changes that did nothing for their victim.
     pub(crate) held: usize,
     pub(crate) held_in_vain: usize,
     pub(crate) ping_pong: usize,
     /// Most changes and undos in any minute.
     pub(crate) busiest_minute: usize,
-    /// Mean p99 in ms of those who suffer (of all services where nobody is to), under nobody, the rebalancer, the oracle.
+    /// Mean p99 in ms of the victims (of all services where there are none), with nothing at the knobs, the rebalancer, the oracle.
     pub(crate) p99_ms: [f64; 3],
     /// Mean p99 of all services in relation to doing nothing: over the suite, and of the worst seed.
     pub(crate) ratio: f64,
     pub(crate) ratio_worst: f64,
-    /// In some case the oracle was slower than nobody.
+    /// In some case the oracle was slower than doing nothing.
     pub(crate) oracle_worse: bool,
 }
 
@@ -121,7 +121,7 @@ impl Score {
         self.relieved.push(relief);
     }
 
-    /// Share of the victims that were relieved in time; `None` where nobody could be.
+    /// Share of the victims that were relieved in time; `None` where none could be.
     pub(crate) fn relieved_in_time(&self) -> Option<f64> {
         let in_time = self.relieved.iter().flatten().filter(|time| **time <= RELIEF_WITHIN).count();
         (!self.relieved.is_empty()).then(|| in_time as f64 / self.relieved.len() as f64)
@@ -184,7 +184,7 @@ impl Score {
 /// What every suite has to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// 95 % of those who can be relieved are within 30 s.
+    /// 95 % of the victims that can be relieved are within 30 s.
     Relief,
     /// No more than one false action in a machine's day.
     False,

@@ -33,9 +33,9 @@ pub(crate) enum Aim {
 /// One machine, and what becomes of it.
 pub(crate) struct Trial {
     pub(crate) plant: Plant,
-    /// Who is going to suffer; empty where nobody is.
+    /// Which containers are going to suffer; empty where none is.
     pub(crate) victims: Vec<ContainerId>,
-    /// From whom; `None` where it is nobody's fault.
+    /// From which container; `None` where none is to blame.
     pub(crate) culprit: Option<ContainerId>,
     /// From when.
     pub(crate) onset: Duration,
@@ -258,7 +258,7 @@ fn from(onset: Duration, tenant: Tenant) -> Tenant {
     Tenant { acts, ..tenant }
 }
 
-/// Others who do no harm.
+/// Others that do no harm.
 fn innocents(dice: Dice) -> Vec<Tenant> {
     let small = |number| dice.between(number, 0.5, 1.5);
     vec![
@@ -442,7 +442,7 @@ fn tight_limit(seed: u64) -> Trial {
     let busy = demand * dice.between(1, 1.3, 1.5);
     let mut victim = server("front", 0, demand);
     victim.acts.push(Act { from: onset, demand: Demand::Constant(busy), nature: Nature::SERVER });
-    // Requests need some more than when nobody runs beside them; the rest is for moments.
+    // Requests need some more than when nothing runs beside them; the rest is for moments.
     victim.limit = Some(busy * 1.4);
     victim.wander = 0.05;
     victim.knobs.insert(Knob::Burst);

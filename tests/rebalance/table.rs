@@ -25,7 +25,8 @@ pub(crate) fn story(one: &str) -> String {
     format!("{}\n{}{}", suite.about, render_case(&case, &log), log.story)
 }
 
-/// Every case in which somebody was not relieved in time or something was done that was false, with all that was decided until two minutes after the onset.
+/// Every case in which a victim was not relieved in time or something was done that was false, with all that was decided until two minutes after the
+/// onset.
 pub(crate) fn render_late(cases: &[Vec<Case>], settings: &Settings) -> String {
     let mut text = String::new();
     for (suite, cases) in SUITES.iter().zip(cases) {

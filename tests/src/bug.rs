@@ -1,4 +1,5 @@
-//! A bug in a daemon that is a process: whoever writes a file of the state directory panics. In: a file that says whose, and when. Out: disks.
+//! A bug in a daemon that is a process: the task that writes a file of the state directory panics. In: a file that says which task, and when. Out:
+//! disks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub const MESSAGE: &str = "a bug that a test has asked for";
 pub enum Place {
     /// Where the journal is written, for which the task that decides waits.
     Journal,
-    /// Where the history is written, for which nobody waits.
+    /// Where the history is written, for which no task waits.
     History,
 }
 

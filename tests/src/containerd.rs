@@ -136,6 +136,11 @@ impl Containerd {
         self.process.signal(if hangs { "STOP" } else { "CONT" })
     }
 
+    /// Its pid.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// The CRI socket.
     pub fn socket(&self) -> &Path {
         &self.socket

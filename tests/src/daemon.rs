@@ -18,7 +18,7 @@ pub const SOCKET_UNIT: &str = "bayplan.socket";
 pub const ENVIRONMENT: [(&str, &str); 2] =
     [("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "131072")];
 
-/// Who starts it.
+/// What starts it.
 #[derive(Debug)]
 enum Keeper {
     Test(Option<Process>),
@@ -157,7 +157,7 @@ impl Daemon {
         self.await_death(pid)
     }
 
-    /// Until nobody keeps the process `pid` any more, which somebody has killed.
+    /// Until the process `pid`, which was killed, is gone.
     ///
     /// # Errors
     /// It does not die.

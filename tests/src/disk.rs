@@ -42,12 +42,12 @@ impl Mounted {
     /// Mounted anew with another option, such as `ro`.
     ///
     /// # Errors
-    /// Somebody has a file open that the option forbids.
+    /// A process has a file open that the option forbids.
     pub fn remount(&self, how: &str) -> anyhow::Result<()> {
         command("mount", &["-o", &format!("remount,{how}")], &self.0)
     }
 
-    /// Nothing more fits on it; who has begun a page of his own may still fill that.
+    /// Nothing more fits on it; a writer that has begun a page of its own may still fill that.
     ///
     /// # Errors
     /// It cannot be written.
@@ -69,7 +69,7 @@ impl Mounted {
         Ok(fs::remove_file(self.0.join(FILLER))?)
     }
 
-    /// Who writes waits from now on, and cannot even be killed; for two minutes at most, also when this process is killed.
+    /// A writer waits from now on, and cannot even be killed; for two minutes at most, also when this process is killed.
     ///
     /// # Errors
     /// It cannot hang, or does already.

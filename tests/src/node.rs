@@ -212,7 +212,7 @@ impl Node {
         self.daemon.kill()
     }
 
-    /// Until nobody keeps that process any more.
+    /// Until that process is gone.
     ///
     /// # Errors
     /// It does not die.
@@ -312,6 +312,11 @@ impl Node {
         self.containerd.kill()
     }
 
+    /// Pid of containerd.
+    pub fn runtime_pid(&self) -> u32 {
+        self.containerd.pid()
+    }
+
     /// Another containerd after a kill, with the memory of the one before.
     ///
     /// # Errors
@@ -390,7 +395,7 @@ impl Node {
     /// `None` while kernel and runtime do not agree about the CPUs.
     ///
     /// # Errors
-    /// The container does not run, or nobody has said where.
+    /// The container does not run, or its CPUs are not known.
     pub fn glance(&self, id: &str) -> anyhow::Result<Option<Placed>> {
         let told = self.details(id)?.cpus.context("the runtime was told a CPU set")?;
         Ok(self.seen(id)?.filter(|placed| placed.cpus == told))
@@ -603,7 +608,7 @@ impl Node {
         })
     }
 
-    /// Those of our pods, and those above them if nobody had made them before us.
+    /// Those of our pods, and those above them if nothing had made them before us.
     fn remove_cgroups(&self) -> anyhow::Result<()> {
         let mut find = "find /sys/fs/cgroup -depth -type d -path '*poddefault-scenario-*' \
                         -exec rmdir {} ';'"

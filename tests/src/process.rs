@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
-/// A process whose output goes to a file; killed when dropped.
+/// A process that writes its output to a file; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -77,7 +77,7 @@ impl Drop for Process {
     }
 }
 
-/// Asks until there is an answer, for half of the time at most: whoever waits for a busy machine is not to keep it busy.
+/// Asks until there is an answer, for half of the time at most: waiting for a busy machine is not to keep it busy.
 ///
 /// # Errors
 /// The first one of `ask`, or that there was no answer within `limit`.

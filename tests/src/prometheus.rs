@@ -1,4 +1,5 @@
-//! A real Prometheus (Debian's package), asked what `deploy/grafana` and `deploy/prometheus` ask, and its tool. In: whom it scrapes. Out: what is wrong with the answers.
+//! A real Prometheus (Debian's package), asked what `deploy/grafana` and `deploy/prometheus` ask, and its tool. In: what it scrapes. Out: what is
+//! wrong with the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,7 +33,7 @@ pub fn promtool(args: &[&str], input: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Something that is asked of Prometheus, and by whom.
+/// Something that is asked of Prometheus, and by what.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// A panel, a variable, an alert or a recording rule.

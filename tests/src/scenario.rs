@@ -1,5 +1,5 @@
 //! What must hold with a real runtime and a real kernel, in one story: exclusive CPUs are disjoint, the shared rest shrinks and
-//! grows, killing the daemon between create and start moves nobody and leaks nothing, and nobody stays on a CPU that goes offline.
+//! grows, killing the daemon between create and start moves no container and leaks nothing, and no container stays on a CPU that goes offline.
 //!
 //! Everything is checked against three witnesses: the kernel (`Cpus_allowed_list` and `Mems_allowed_list` of the container's process),
 //! the runtime's own record, and bayplan's status.
@@ -13,7 +13,7 @@ use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 use crate::node::{LIMIT, Node, Placed, SLEEP, allowed_by_kernel};
 use crate::process::wait_for;
 
-/// Whose CPUs the scenario runs on.
+/// Which machine's CPUs the scenario runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// Others need them.
@@ -143,7 +143,7 @@ fn switch(cpus: &CpuSet, is_on: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the kernel allows everybody now.
+/// What the kernel allows each container now.
 fn allowed(owned: &[Placed], noisy: &Placed) -> anyhow::Result<Vec<Option<CpuSet>>> {
     let pids = owned.iter().map(|placed| placed.pid).chain([noisy.pid]);
     pids.map(allowed_by_kernel).collect()

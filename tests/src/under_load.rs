@@ -1,8 +1,9 @@
-//! A server under load, a hog that wants its CPUs, and a bystander, as containers of a node. In: how much of each. Out: how long the server's clients wait, and
-//! whom the daemon blames.
+//! A server under load, a hog that wants its CPUs, and a bystander, as containers of a node. In: how much of each. Out: how long the server's clients
+//! wait, and which container the daemon blames.
 //!
-//! The programs are Debian's redis and stress-ng. Containers see those of the machine, because an image would have to hold their libraries, too. Nobody tells
-//! the kernel here what the cgroups of the QoS classes are worth, as kubelet would; where nobody else does, a hog of the lowest class gets as much as the server.
+//! The programs are Debian's redis and stress-ng. Containers see those of the machine, because an image would have to hold their libraries, too. The
+//! kernel is not told here what the cgroups of the QoS classes are worth, as kubelet would; where nothing else does, a hog of the lowest class gets
+//! as much as the server.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -190,7 +191,7 @@ fn launch_server(node: &mut Node, servers: u16, milli: u64) -> anyhow::Result<Pl
     launch(node, "server", milli, &format!("{others}{}", run(PORT)))
 }
 
-/// Somebody of the lowest class who wants so many CPUs.
+/// A container of the lowest class that wants so many CPUs.
 ///
 /// # Errors
 /// stress-ng is not installed, or does not start.
@@ -200,13 +201,13 @@ pub fn launch_hog(node: &mut Node, processes: u32) -> anyhow::Result<Placed> {
     launch(node, "hog", 0, &script)
 }
 
-/// Somebody of the lowest class who sleeps and wakes, and hurts nobody. Without starting processes, which costs a fifth of an emulated CPU.
+/// A container of the lowest class that sleeps and wakes, and does no harm. Without starting processes, which costs a fifth of an emulated CPU.
 fn launch_bystander(node: &mut Node) -> anyhow::Result<Placed> {
     let script = "/bin/busybox mkfifo /tmp/silent; exec 3<>/tmp/silent; while :; do read -t 0.1 word <&3; done";
     launch(node, "bystander", 0, script)
 }
 
-/// A server with its clients, and somebody beside it who harms nobody.
+/// A server with its clients, and a bystander that does no harm.
 #[derive(Debug)]
 pub struct Stage {
     /// Of class Burstable.
@@ -219,7 +220,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts everybody but the hog.
+    /// Starts all but the hog.
     ///
     /// # Errors
     /// A program is not installed, or does not start.
@@ -241,10 +242,10 @@ impl Stage {
         self.sizes.interval * self.sizes.looks
     }
 
-    /// While there is no hog nobody is blamed.
+    /// While there is no hog no container is blamed.
     ///
     /// # Errors
-    /// Somebody is, or nobody is looked at.
+    /// A container is blamed, or none is looked at.
     pub fn nobody_is_blamed(&self, node: &Node) -> anyhow::Result<()> {
         std::thread::sleep(self.sizes.interval * self.sizes.calm_looks);
         let calm = self.load.measure(self.sizes.rounds)?;
@@ -256,7 +257,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Soon after it has come the hog is blamed, for the server's sake, and nobody else is.
+    /// Soon after it has come the hog is blamed, for the server's sake, and no other container is.
     ///
     /// # Errors
     /// It is not so.
@@ -288,7 +289,7 @@ impl Stage {
             .with_context(|| format!("{:#?}", node.rebalance()))
     }
 
-    /// With somebody beside it who takes the CPUs as soon as something is turned on the hog, that cannot help: it is taken back. Gives what was.
+    /// With a process beside it that takes the CPUs as soon as something is turned on the hog, that cannot help: it is taken back. Gives what was.
     ///
     /// # Errors
     /// Nothing is turned, or it is not taken back.
@@ -308,10 +309,10 @@ impl Stage {
         Ok(judged)
     }
 
-    /// What was in vain is not tried again although the server suffers as before, with nobody but the hog beside it.
+    /// What was in vain is not tried again although the server suffers as before, with only the hog beside it.
     ///
     /// # Errors
-    /// It is, or nobody looks, or nobody suffers.
+    /// It is, or no container is looked at, or none suffers.
     pub fn is_not_tried_again(&self, node: &Node, judged: &ProposalView) -> anyhow::Result<()> {
         let suffers = |text: &str| text.lines().any(|line| line == "bayplan_rebalance_victims 1");
         wait_for("the server to suffer again", LIMIT, || {
@@ -325,7 +326,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The first proposal of which something holds. None of those before it may blame anybody but the hog.
+    /// The first proposal of which something holds. None of those before it may blame another container than the hog.
     ///
     /// # Errors
     /// One does, or there is none within the looks that it may take.

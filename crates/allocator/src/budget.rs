@@ -1,9 +1,8 @@
 //! How much each pool can give up. In: pools, the shared CPUs, the CPUs that may be taken, the load of each pool. Out: budgets.
 //!
-//! A pool must keep enough shared CPUs for the CPU time requested on it and inside it, and at least one if anybody shares it;
-//! the machine always keeps one, so that a BestEffort container can start at any time, unless it has reserved CPUs to which those who
-//! request nothing can flee. Pools form a tree, so limits hold along
-//! the whole chain: what is taken from a pool is taken from every pool around it.
+//! A pool must keep enough shared CPUs for the CPU time requested on it and inside it, and at least one if any container shares it; the machine
+//! always keeps one, so that a BestEffort container can start at any time, unless it has reserved CPUs to which containers that request nothing can
+//! flee. Pools form a tree, so limits hold along the whole chain: what is taken from a pool is taken from every pool around it.
 
 use bayplan_types::MilliCpu;
 use smallvec::{SmallVec, smallvec};
@@ -131,7 +130,7 @@ impl Supply<'_> {
         }
     }
 
-    /// Units in a pool whose own sharers keep nothing back; `given` is what each pool inside it can give.
+    /// Units in a pool that keeps nothing back for its own shared containers; `given` is what each pool inside it can give.
     fn inside(&self, pool: &Pool, given: &[usize], units: fn(Units, Count) -> usize) -> usize {
         let there = |id: PoolId| units(self.units, self.takeable.in_pool(id));
         let in_children: usize = pool.children.iter().map(|id| there(*id)).sum();
@@ -188,7 +187,7 @@ impl Budgets {
         whole
     }
 
-    /// Units that a newcomer can take from `id` while it also asks for `shared` CPU time on the pool; `loads` are those of the budgets.
+    /// Units that a new request can take from `id` while it also asks for `shared` CPU time on the pool; `loads` are those of the budgets.
     pub(crate) fn takeable_by(
         &self,
         supply: &Supply<'_>,

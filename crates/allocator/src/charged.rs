@@ -1,6 +1,6 @@
 //! How much of the machine's memory is set aside. In: what containers hold. Out: what is free, per node, and per node and size of huge
 //! pages. Huge pages are memory of their own: a node's ordinary memory is counted without them. Memory that is only expected to be used
-//! is counted apart: it makes a node less attractive, and keeps nobody from it.
+//! is counted apart: it makes a node less attractive, and keeps no container from it.
 
 use std::collections::BTreeMap;
 
@@ -71,13 +71,13 @@ impl Charged {
         index.and_then(|index| self.memory.get(index).copied()).unwrap_or_default()
     }
 
-    /// Memory that somebody is expected to use on a node.
+    /// Memory that containers are expected to use on a node.
     pub(crate) fn expected_on(&self, pools: &Pools, node: NodeId) -> Bytes {
         let index = pools.node(node).map(|(index, _)| index);
         index.and_then(|index| self.expected.get(index).copied()).unwrap_or_default()
     }
 
-    /// Memory that is free on a node, also where somebody is expected to use it.
+    /// Memory that is free on a node, also where containers are expected to use it.
     pub(crate) fn free_on(&self, pools: &Pools, node: NodeId) -> Bytes {
         let Some((index, node)) = pools.node(node) else { return Bytes::ZERO };
         node.capacity().saturating_sub(self.memory.get(index).copied().unwrap_or_default())

@@ -56,7 +56,7 @@ fn check_exclusive(ledger: &Ledger, breaches: &mut Vec<String>) {
     }
 }
 
-/// What newcomers may own: neither owned nor closed.
+/// What new requests may own: neither owned nor closed.
 fn check_open(ledger: &Ledger, owned: &CpuSet, breaches: &mut Vec<String>) {
     let mut kept_out = owned.clone();
     for (_, allocation) in ledger.allocations() {
@@ -67,13 +67,14 @@ fn check_open(ledger: &Ledger, owned: &CpuSet, breaches: &mut Vec<String>) {
     let open = ledger.free().difference(&kept_out);
     if *ledger.open() != Counted::new(ledger.pools(), &open) {
         let actual = ledger.open().cpus();
-        breaches.push(format!("CPUs open to newcomers are {actual}, should be {open}"));
+        breaches.push(format!("CPUs open to new containers are {actual}, should be {open}"));
     }
     let isolated = ledger.pools().ownable_isolated().difference(&kept_out);
     if *ledger.open_isolated() != isolated {
         let actual = ledger.open_isolated();
-        breaches
-            .push(format!("isolated CPUs open to newcomers are {actual}, should be {isolated}"));
+        breaches.push(format!(
+            "isolated CPUs open to new containers are {actual}, should be {isolated}"
+        ));
     }
 }
 
@@ -104,7 +105,7 @@ fn check_groups(ledger: &Ledger, breaches: &mut Vec<String>) {
             breaches.push(format!("{id} shares the CPUs of its group and has others, too"));
         }
         if matches!(part, Part::Inside(_)) && (held.exclusive.is_empty() || held.shared.is_some()) {
-            breaches.push(format!("{id} has no CPUs of its own in its group, or shares others"));
+            breaches.push(format!("{id} has no exclusive CPUs in its group, or shares others"));
         }
         if held.is_group() && (held.shared.is_some() || held.set_aside().next().is_some()) {
             breaches.push(format!("the group {id} holds more than CPUs"));
@@ -135,7 +136,7 @@ fn check_loads(ledger: &Ledger, breaches: &mut Vec<String>) {
         }
         let mut home = ledger.allocations().filter(|(_, it)| it.pool == pool.id && !it.is_reserved);
         if !pool.is_shared && home.any(|(_, it)| it.shared.is_some()) {
-            breaches.push(format!("pool `{}` has sharers, and is not shared", pool.name));
+            breaches.push(format!("pool `{}` has shared containers, and is not shared", pool.name));
         }
         let is_dry = ledger.shared_cpus(pool.id).is_empty() && !pool.has_refuge;
         if expected.milli > MilliCpu::ZERO && is_dry {

@@ -21,7 +21,7 @@ pub enum NotCold {
     NoSlowMemory,
     /// The kernel puts there only what it can move; a container needs pages that it cannot, and would be killed for the lack of them.
     MovableOnly,
-    /// Nobody has memory to spare there who has no other.
+    /// Too little memory is free on the slow nodes.
     TooLittle {
         /// What it asks for; its limit, where that is more.
         needed: Bytes,

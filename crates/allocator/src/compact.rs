@@ -1,21 +1,21 @@
-//! Which containers to move so that free CPUs lie together. In: a ledger, who may be moved, a wish or none, limits. Out: the moves, in
+//! Which containers to move so that free CPUs lie together. In: a ledger, which containers may be moved, a wish or none, limits. Out: the moves, in
 //! the order in which they can be made, with their price.
 //!
-//! Problem: containers come and go, and what they leave are holes. In the end half of a machine is free, and nobody who wants half of a
-//! NUMA node gets it. Moving somebody joins holes, and costs him: his caches are cold, and memory on another node has to follow him.
+//! Problem: containers come and go, and what they leave are holes. In the end half of a machine is free, and no request for half of a NUMA node can
+//! be met. Moving a container joins holes, and costs it: its caches are cold, and memory on another node has to follow it.
 //!
-//! Terms: a *hole* is what is free in one domain, counted in CPUs and in whole cores ([`Hole`]). The *price* of a CPU that somebody has to
-//! change is a part of a CPU of the largest hole ([`Limits::gain_min_percent`]); moves that do not earn their price are not made.
+//! Terms: a *hole* is what is free in one domain, counted in CPUs and in whole cores ([`Hole`]). The *price* of a CPU that a container has to change
+//! is a part of a CPU of the largest hole ([`Limits::gain_min_percent`]); moves that do not earn their price are not made.
 //!
 //! Approach: `model.rs` counts free threads per core; `search.rs` looks for moves there, cheaply, move by move, keeping the best few
 //! beginnings; `apply.rs` makes the best plans on a copy of the ledger with [`offer`](crate::offer), which knows about sharers and memory, and
 //! judges what really came of them.
 //!
-//! Guarantees: nothing is changed; the same input gives the same plan; made in order, no two containers ever own one CPU. Nobody is
-//! moved who is not in `movable`, also no sharer who would have to make room. Who is moved is nowhere worse off: no domain that held all of
-//! his CPUs is given up, cores are not split more, memory is not farther. The work is bounded by [`Limits::states_max`]. Not guaranteed: that
-//! no better plan exists, since finding it is as hard as packing bins. Only the most promising beginnings are continued, and nobody is moved
-//! twice in one plan.
+//! Guarantees: nothing is changed; the same input gives the same plan; made in order, no two containers ever own one CPU. No container is moved that
+//! is not in `movable`, also no shared one that would have to make room. A container that is moved is nowhere worse off: no domain that held all of
+//! its CPUs is given up, cores are not split more, memory is not farther. The work is bounded by [`Limits::states_max`]. Not guaranteed: that no
+//! better plan exists, since finding it is as hard as packing bins. Only the most promising beginnings are continued, and no container is moved twice
+//! in one plan.
 
 mod apply;
 mod depart;
@@ -38,10 +38,10 @@ use search::{Goal, search};
 
 pub use depart::plan_departure;
 
-/// Somebody who should get CPUs of his own in one domain.
+/// A container that should get exclusive CPUs in one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// What he asks for. The ledger must not hold it.
+    /// What it asks for. The ledger must not hold it.
     pub request: Request,
     /// The kind of domain that is to hold all of it.
     pub level: Level,
@@ -62,7 +62,7 @@ pub struct Limits {
     pub states_max: usize,
 }
 
-/// What a move costs whom it moves.
+/// What a move costs the container that is moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// CPUs that it did not have before.
@@ -74,7 +74,7 @@ pub struct Cost {
 /// A container with CPUs of its own that gets others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relocation {
-    /// Who.
+    /// The container.
     pub container: ContainerId,
     /// What it holds until then.
     pub from: Allocation,
@@ -127,7 +127,7 @@ impl Compaction {
 const TRIED_MAX: usize = 6;
 
 /// The fewest moves that make room for `wish` in one domain; without a wish, those that make the largest hole in one NUMA node larger,
-/// as long as that is worth it. `movable` has the requests of all who may be moved, sharers too.
+/// as long as that is worth it. `movable` has the requests of all that may be moved, shared ones too.
 pub fn plan_compaction(
     ledger: &Ledger,
     movable: &BTreeMap<ContainerId, Request>,
@@ -148,7 +148,7 @@ pub fn plan_compaction(
         else {
             continue;
         };
-        // Who may be moved on from there does not matter.
+        // Which containers may be moved on from there does not matter.
         let hole = Model::new(&after, &BTreeMap::new(), level);
         let hole = hole.largest_hole(&hole.start());
         let compaction = Compaction { moves, before, after: hole };

@@ -69,12 +69,12 @@ impl<'a> Company<'a> {
         }
     }
 
-    /// CPU time of those who are in the domain.
+    /// CPU time of the containers that are in the domain.
     pub(crate) fn there(&self, domain: &Pool) -> MilliCpu {
         self.mates().filter(|it| is_in(self.ledger.pools(), it, domain)).map(cpu_time).sum()
     }
 
-    /// CPU time of those who have CPUs in the same NUMA nodes as `held`.
+    /// CPU time of the containers that have CPUs in the same NUMA nodes as `held`.
     pub(crate) fn beside(&self, held: &Allocation) -> MilliCpu {
         let pools = self.ledger.pools();
         let nodes = pools.nodes_of(&held.exclusive);
@@ -106,12 +106,12 @@ impl<'a> Company<'a> {
         self.fewest
     }
 
-    /// Nobody is to come any more.
+    /// No container is to come any more.
     pub(crate) fn is_complete(&self) -> bool {
         self.request.wishes.pod.rest == MilliCpu::ZERO
     }
 
-    /// A place without room for the rest will not do. Who is placed anew takes what he had.
+    /// A place without room for the rest will not do. A container that is placed anew takes what it had.
     pub(crate) fn needs_rest(&self) -> bool {
         self.is_one() && self.request.wishes.pod.is_rest_sure && self.request.previous.is_none()
     }

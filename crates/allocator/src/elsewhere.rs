@@ -1,6 +1,7 @@
 //! Where else a container could share CPUs. In: a ledger, the container, the CPUs that it is to leave. Out: a pool, or what would be left of its CPU time.
 //!
-//! As in `home.rs` the ledger does not change: its place stays set aside for it, and whoever asks again later is told when others need the room elsewhere.
+//! As in `home.rs` the ledger does not change: its place stays set aside for it, and a caller that asks again later is told when others need the room
+//! elsewhere.
 //!
 //! Guarantees: nothing is changed; the same input gives the same pool; none of its CPUs are to be left, and what is asked for there fits.
 
@@ -22,12 +23,13 @@ impl Allocation {
     }
 }
 
-/// Somebody who shares CPUs of this pool and not of his own, of which the ledger does not know.
+/// A container that shares CPUs of this pool and not of its own, of which the ledger does not know.
 pub type Guest = (ContainerId, PoolId);
 
 impl Ledger {
-    /// The pool to which a container that shares could go, away from `leave`, beside these other guests: one of no more NUMA nodes than its own has, the one nearest
-    /// to its memory, and of these the one that has most CPU time left by what is asked for. `None` where nobody has room, or it is not to go.
+    /// The pool to which a container that shares could go, away from `leave`, beside these other guests: one of no more NUMA nodes than its own has,
+    /// the one nearest to its memory, and of these the one that has most CPU time left by what is asked for. `None` where no pool has room, or it is
+    /// not to go.
     pub fn elsewhere(&self, id: ContainerId, leave: &CpuSet, guests: &[Guest]) -> Option<PoolId> {
         let (pools, held) = (self.pools(), self.allocation(id)?);
         let own = pools.get(held.pool)?;
@@ -55,7 +57,7 @@ impl Ledger {
         let asked = |id| self.allocation(id).and_then(|held| held.shared).unwrap_or_default();
         let own = home(id)?;
         let left_in = |pool: &Pool| {
-            // Who is at home there is among its requests.
+            // A container in its own place there is among the requests.
             let is_new = |(id, at): &&Guest| {
                 let is_in = |it: &Pool| it.cpus.is_subset(&pool.cpus);
                 pools.get(*at).is_some_and(is_in) && !home(*id).is_some_and(is_in)
@@ -80,7 +82,7 @@ mod tests {
     use crate::policy::{Policy, pools};
     use crate::{Demand, PoolId, Request, offer};
 
-    /// Four nodes of four CPUs in two packages. Each row places somebody who asks for so many milli-CPU in the pool of this name.
+    /// Four nodes of four CPUs in two packages. Each row places a container that asks for so many milli-CPU in the pool of this name.
     fn ledger(placed: &[(&str, u64)], terms: impl Fn(&mut Allocation)) -> Ledger {
         let topology = derive(&parse_machine("pack:2 numa:2 core:4 pu:1 mem:8").unwrap()).unwrap();
         let mut ledger =

@@ -13,16 +13,17 @@ use bayplan_topology::Level;
 use bayplan_types::{CpuSet, MilliCpu};
 
 use crate::budget::Load;
-use crate::ledger::{Allocation, Ledger, Terms};
+use crate::ledger::{AdoptError, Allocation, Ledger, Terms};
 use crate::memory::{Memory, near_nodes};
 use crate::offer::{Considered, Offer, Refusal, offer};
-use crate::pool::{Pool, PoolId};
+use crate::pool::{Pool, PoolId, Pools};
 use crate::request::{ContainerId, Demand, Previous, Request};
 use crate::requirement::{Picked, check_picked};
 use crate::room::{Move, plan_way};
 use crate::score::Rejection;
 use crate::search::choose;
-use crate::wishes::Part;
+use crate::view::around;
+use crate::wishes::{Part, Siblings};
 
 impl Part {
     /// The group that a member belongs to.
@@ -111,13 +112,35 @@ impl Ledger {
         let before = self.holdings.clone();
         let made = match wanted > given + held.exclusive.len() {
             true => self.grow(request, held, wanted),
-            false => self.shrink(request, held, wanted - given),
+            false => Ok(self.shrink(request, held, wanted - given)),
         };
         match made {
             Ok(_) => self.follow(id),
             Err(_) => self.restore(before),
         }
         made
+    }
+
+    /// Those of these CPUs that a group may have beside its own: neither owned, nor closed by another container.
+    pub fn open_to_groups(&self, cpus: &CpuSet) -> CpuSet {
+        let open = self.open().cpus().union(self.open_isolated());
+        self.pools.ownable(cpus).intersection(&open)
+    }
+
+    /// Takes over what is left of a group on this machine: as [`Ledger::adopt`], with these CPUs only. Of its idle siblings those of the CPUs that it keeps stay idle.
+    ///
+    /// # Errors
+    /// [`AdoptError`]; nothing is changed then.
+    pub fn adopt_group(
+        &mut self,
+        id: ContainerId,
+        had: &Allocation,
+        kept: &CpuSet,
+    ) -> Result<(), AdoptError> {
+        let beside = around(&self.pools, Level::Core, kept).difference(kept);
+        let idle = had.idle.intersection(&beside);
+        let pool = self.pools.around(&kept.union(&idle));
+        self.adopt(id, Allocation { pool, exclusive: kept.clone(), idle, ..had.clone() })
     }
 
     /// With the CPUs that members have of their own, which stay theirs: it grows near them, and beside them.
@@ -149,20 +172,21 @@ impl Ledger {
         Ok(moves)
     }
 
-    /// Those of its CPUs that no member has of its own become so many.
-    fn shrink(
-        &mut self,
-        request: &Request,
-        held: Allocation,
-        wanted: usize,
-    ) -> Result<Vec<Move>, Refusal> {
+    /// Those of its CPUs that no member has of its own become so many: whole cores stay, or one thread of each. Where siblings are to be idle, those of all of its
+    /// CPUs are.
+    fn shrink(&mut self, request: &Request, held: Allocation, wanted: usize) -> Vec<Move> {
+        let wishes = &request.wishes.cpus;
+        let exclusive = choose(&self.pools, &held.exclusive, wanted, wishes.is_spread());
+        let all = exclusive.union(&self.given_inside(request.id));
+        let beside = around(&self.pools, Level::Core, &all).difference(&all);
+        let idle = match wishes.siblings {
+            Siblings::Idle => held.owned().intersection(&beside),
+            _ => held.idle.intersection(&beside),
+        };
+        let pool = self.pools.around(&exclusive.union(&idle));
         self.lift_quietly(request.id);
-        if wanted > 0 {
-            return self.regrant(request, held, wanted);
-        }
-        let (exclusive, idle) = (CpuSet::new(), CpuSet::new());
-        self.hold(request.id, Allocation { exclusive, idle, ..held });
-        Ok(Vec::new())
+        self.hold(request.id, Allocation { pool, exclusive, idle, ..held });
+        Vec::new()
     }
 
     /// Takes an offer of so many CPUs for a group that is not in the ledger at the moment and had these.
@@ -358,6 +382,20 @@ fn starves(ledger: &Ledger, cpus: &CpuSet, moves: &[Move]) -> Option<Rejection> 
     let (needed, short) = pools.iter().find_map(lacking)?;
     let (free, most) = (needed.saturating_sub(short), needed);
     Some(Rejection::TooFewCpus { needed, free, most, required: Vec::new() })
+}
+
+/// The domain of a level that these CPUs lie in; `None` where they lie in several.
+pub fn whole_domain(pools: &Pools, level: Level, cpus: &CpuSet) -> Option<CpuSet> {
+    if level == Level::Machine {
+        return Some(pools.cpus());
+    }
+    let mut domains = pools.domains.iter().filter(|(it, _)| *it == level);
+    domains.find(|(_, it)| !cpus.is_empty() && cpus.is_subset(it)).map(|(_, it)| it.clone())
+}
+
+/// The same without its reserved and isolated CPUs.
+pub fn domain_around(pools: &Pools, level: Level, cpus: &CpuSet) -> Option<CpuSet> {
+    Some(whole_domain(pools, level, cpus)?.intersection(&pools.allocatable()))
 }
 
 /// Domains of a level of which no container and no group owns a CPU, each without its reserved and isolated CPUs: those with the fewest containers that would have to

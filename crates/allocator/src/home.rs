@@ -1,8 +1,9 @@
 //! Where the memory of a container belongs: near the CPUs that it runs on now. In: a ledger, the container, these CPUs, what it asks for. Out: the nodes that it
 //! would get were it placed there now.
 //!
-//! Not as in `narrow.rs`: the nodes need not be among those that it has, the CPUs need not be all that its place gives it, and nothing is meant to last. So the
-//! ledger does not change. What is set aside stays where it is, and whoever asks again later is told when others have taken the room.
+//! Not as in `narrow.rs`: the nodes need not be among those that it has, the CPUs need not be all that its place gives it, and nothing is meant to
+//! last. So the ledger does not change. What is set aside stays where it is, and a caller that asks again later is told when others have taken the
+//! room.
 //!
 //! Guarantees: nothing is changed; the same input gives the same nodes; there is one at least, and one that it has now is left.
 
@@ -40,7 +41,7 @@ impl Ledger {
     /// Where the memory of a container belongs that runs on these CPUs. Its request is asked for only if it has nodes beyond theirs.
     ///
     /// # Errors
-    /// [`NoHome`], also for a container that holds nothing or whose request is not known.
+    /// [`NoHome`], also for a container that holds nothing or without a known request.
     pub fn home_of(
         &self,
         id: ContainerId,

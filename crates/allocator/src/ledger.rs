@@ -1,4 +1,4 @@
-//! Who holds what. In: offers to commit, containers to release, allocations to adopt after a restart. Out: everybody's CPUs.
+//! What each container holds. In: offers to commit, containers to release, allocations to adopt after a restart. Out: the CPUs of all containers.
 //!
 //! Invariants, listed by [`crate::check_ledger`] and asserted after every change in debug builds: exclusive sets are disjoint from
 //! each other, from reserved CPUs and from every shared pool; every container has at least one CPU to run on; every
@@ -31,9 +31,9 @@ pub struct Allocation {
     pub pool: PoolId,
     /// Runs on the reserved CPUs instead of a pool's.
     pub is_reserved: bool,
-    /// CPUs that nobody else runs on.
+    /// CPUs that no other container runs on.
     pub exclusive: CpuSet,
-    /// Other threads of its cores, on which nobody runs at all.
+    /// Other threads of its cores, on which nothing runs at all.
     pub idle: CpuSet,
     /// CPU time on shared CPUs; `None` when it has exclusive CPUs only.
     pub shared: Option<MilliCpu>,
@@ -52,7 +52,7 @@ pub struct Allocation {
 pub struct Terms {
     /// Its pod and namespace.
     pub owner: Owner,
-    /// Nobody else owns CPUs in the domains of this level in which it owns some.
+    /// No other container owns CPUs in the domains of this level in which it owns some.
     pub closes: Option<Level>,
     /// It runs on one thread of each core.
     pub hides_hyperthreads: bool,
@@ -139,7 +139,7 @@ pub enum AdoptError {
     /// The pool is of another machine.
     #[error("pool {} does not exist", .0.0)]
     UnknownPool(PoolId),
-    /// Somebody else holds these CPUs, or they are reserved, isolated, offline or outside the pool.
+    /// Another container holds these CPUs, or they are reserved, isolated, offline or outside the pool.
     #[error("CPUs {0} are not free")]
     NotFree(Box<CpuSet>),
     /// Without them a shared pool would have no CPU.
@@ -169,18 +169,18 @@ pub enum RelocateError {
 pub struct Holdings {
     /// CPUs that are not exclusive, reserved or isolated.
     free: Counted,
-    /// Of these, those that a newcomer may own.
+    /// Of these, those that a new request may own.
     open: Counted,
-    /// Isolated CPUs that a newcomer may own.
+    /// Isolated CPUs that a new request may own.
     open_isolated: CpuSet,
-    /// Whose each exclusive CPU is, by CPU number.
+    /// The owner of each exclusive CPU, by CPU number.
     owners: Vec<Option<Owner>>,
     loads: Vec<Load>,
     pub(crate) charged: Charged,
     pub(crate) allocations: BTreeMap<ContainerId, Allocation>,
 }
 
-/// Who holds what on one machine.
+/// What the containers of one machine hold.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     pub(crate) pools: Arc<Pools>,
@@ -189,7 +189,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger in which nobody holds anything.
+    /// A ledger in which no container holds anything.
     pub fn new(pools: Arc<Pools>) -> Ledger {
         let holdings = Holdings {
             free: Counted::new(&pools, &pools.allocatable()),
@@ -227,12 +227,12 @@ impl Ledger {
         &self.holdings.free
     }
 
-    /// Shared CPUs that a newcomer may own.
+    /// Shared CPUs that a new request may own.
     pub(crate) fn open(&self) -> &Counted {
         &self.holdings.open
     }
 
-    /// Isolated CPUs that a newcomer may own.
+    /// Isolated CPUs that a new request may own.
     pub(crate) fn open_isolated(&self) -> &CpuSet {
         &self.holdings.open_isolated
     }
@@ -265,19 +265,19 @@ impl Ledger {
         &self.holdings.charged
     }
 
-    /// The same as if nobody held this.
+    /// Charged memory, excluding `held`.
     pub(crate) fn charged_without(&self, held: &Allocation) -> Charged {
         let mut charged = self.charged().clone();
         charged.remove(&self.pools, held);
         charged
     }
 
-    /// Whose a CPU is; `None` when it is nobody's own.
+    /// The owner of a CPU; `None` when it is not exclusive.
     pub(crate) fn owner_of(&self, cpu: CpuId) -> Option<Owner> {
         self.holdings.owners.get(cpu.0 as usize).copied().flatten()
     }
 
-    /// Everybody, by id.
+    /// All of them, by id.
     pub fn allocations(&self) -> impl Iterator<Item = (ContainerId, &Allocation)> {
         self.holdings.allocations.iter().map(|(id, allocation)| (*id, allocation))
     }
@@ -382,7 +382,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Lets sharers run elsewhere, for an offer whose allocation was adopted and not committed.
+    /// Lets shared containers run elsewhere, for an offer with an allocation that was adopted and not committed.
     pub fn move_sharers(&mut self, moves: &[Move]) {
         for made in moves {
             self.move_sharer(made);
@@ -487,7 +487,7 @@ impl Ledger {
         }
         allocation.idle.intersect_with(&self.free().union(self.open_isolated()));
         allocation.mems = self.known_mems(&allocation, &pool.nodes);
-        // What is expected is set aside from nobody, and may be more than is free.
+        // Expected memory is not set aside, and may be more than is free.
         let is_expected = allocation.terms.memory_is_expected;
         for (node, charge) in &mut allocation.charges {
             *charge = match self.pools.node(*node) {
@@ -634,7 +634,7 @@ impl Ledger {
         }
     }
 
-    /// CPUs around it that nobody else may own.
+    /// CPUs around it that no other container may own.
     pub fn closed_by(&self, allocation: &Allocation) -> CpuSet {
         match allocation.terms.closes {
             Some(level) => around(&self.pools, level, &allocation.exclusive),
@@ -647,7 +647,7 @@ impl Ledger {
         allocation.idle.union(&self.closed_by(allocation)).difference(&allocation.exclusive)
     }
 
-    /// Its CPUs are shared again, and open to newcomers unless somebody else closes them.
+    /// Its CPUs are shared again, and open to new requests unless another container closes them.
     fn open_up(&mut self, allocation: &Allocation) {
         let owned = allocation.owned();
         let shared = owned.difference(self.pools.isolated());

@@ -1,5 +1,5 @@
-//! Who gets which CPUs and memory. In: pools of a machine, a ledger of who holds what, a request. Out: an offer with the score
-//! of every pool that was considered, or the reason why each pool cannot hold the request.
+//! Which container gets which CPUs and memory. In: pools of a machine, a ledger of what containers hold, a request. Out: an offer with the score of
+//! every pool that was considered, or the reason why each pool cannot hold the request.
 //!
 //! Asking changes nothing: [`offer`] takes shared references. [`Ledger::commit`] refuses an offer that was made for an older ledger.
 
@@ -38,7 +38,7 @@ pub use compact::{
     Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction, plan_departure,
 };
 pub use elsewhere::Guest;
-pub use group::open_domains;
+pub use group::{domain_around, open_domains, whole_domain};
 pub use home::NoHome;
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
 pub use narrow::{Narrowing, plan_narrowing};

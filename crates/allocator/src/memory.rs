@@ -40,7 +40,7 @@ pub(crate) struct Memory<'a> {
     free: SmallVec<[Bytes; 16]>,
 }
 
-/// The nodes of the CPUs that somebody holds or shares: memory there is near.
+/// The nodes of the CPUs that a container holds or shares: memory there is near.
 pub(crate) fn near_nodes(pools: &Pools, held: &Allocation) -> NodeSet {
     if held.is_reserved {
         return pools.near_memory(pools.reserved());
@@ -59,7 +59,8 @@ pub(crate) fn near_nodes(pools: &Pools, held: &Allocation) -> NodeSet {
     near
 }
 
-/// What somebody gets after a cold start: nodes near its CPUs, of the kinds that it may have; all of these kinds that are not slow, where none is near.
+/// What a container gets after a cold start: nodes near its CPUs, of the kinds that it may have; all of these kinds that are not slow, where none is
+/// near.
 pub(crate) fn warm_nodes(pools: &Pools, near: &NodeSet, wishes: &MemoryWishes) -> NodeSet {
     let may = |id: &NodeId| pools.node(*id).is_some_and(|(_, node)| wishes.may_have(node.kind));
     let warm: NodeSet = near.iter().filter(may).collect();
@@ -149,7 +150,7 @@ impl<'a> Memory<'a> {
             })
     }
 
-    /// What somebody gets who holds these CPUs.
+    /// What a container gets that holds these CPUs.
     ///
     /// # Errors
     /// A [`Rejection`] when it is not to be had; near the CPUs, if the request is bound to them.
@@ -256,7 +257,7 @@ impl<'a> Memory<'a> {
             (*distance, self.free_on(*id) < missing, *rank, *id)
         });
         match known().next().is_none() {
-            // CPUs whose nodes have no memory and no known distance: any node is as good as another.
+            // CPUs on nodes without memory and without a known distance: any node is as good as another.
             true => pools.nodes.iter().map(|node| node.id).collect(),
             false => others.into_iter().map(|(_, _, id)| id).collect(),
         }

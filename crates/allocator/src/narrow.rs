@@ -1,4 +1,4 @@
-//! Who could do with fewer memory nodes. In: a ledger and what containers ask for. Out: narrowings, the best first.
+//! Which containers could do with fewer memory nodes. In: a ledger and what containers ask for. Out: narrowings, the best first.
 //!
 //! A container has more nodes than the memory it asks for needs when it came while the near ones were full, when it had to run
 //! elsewhere and its memory stayed, when it asks for less since, or when it was found running. Once there is room, fewer nodes do: those that
@@ -7,8 +7,8 @@
 //! That is a proposal and no side effect: the kernel moves the pages on the nodes that are left (cgroup v2, since Linux 5.15), which
 //! slows the container down while it lasts. [`Narrowing::moves_memory`] says how much that may be.
 //!
-//! Guarantees: nothing is changed; the same input gives the same plan; each narrowing is possible by itself. Never narrowed are those who
-//! are immovable and those whose memory nodes are left alone.
+//! Guarantees: nothing is changed; the same input gives the same plan; each narrowing is possible by itself. Never narrowed are containers that are
+//! immovable and those that have their memory nodes left alone.
 
 use std::cmp::Reverse;
 
@@ -22,7 +22,7 @@ use crate::request::{ContainerId, Request};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Narrowing {
     pub(crate) made_at: u64,
-    /// Whose.
+    /// The container.
     pub container: ContainerId,
     /// Its nodes until then.
     pub from: NodeSet,
@@ -41,8 +41,8 @@ impl Narrowing {
     }
 }
 
-/// Everybody who could do with fewer memory nodes: who gives up most of them first, of those who has least to move. Only those are
-/// asked for their request who have nodes beyond those of their CPUs.
+/// All containers that could do with fewer memory nodes: those that give up most of them first, of these the one that has least to move. Only
+/// containers that have nodes beyond those of their CPUs are asked for their request.
 pub fn plan_narrowing(
     ledger: &Ledger,
     request_of: impl Fn(ContainerId) -> Option<Request>,

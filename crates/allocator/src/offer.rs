@@ -115,7 +115,7 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     }
 }
 
-/// A pool whose CPUs do not do, which was found out only after they were picked. Another view of it, which gives up a preference, may do.
+/// A pool with CPUs that do not do, which was found out only after they were picked. Another view of it, which gives up a preference, may do.
 struct Unfit {
     pool: PoolId,
     /// The view that they were picked from, and every one before it.
@@ -171,7 +171,7 @@ fn compare<'l, 'q>(
         };
         considered.push(Considered { pool: pool.id, outcome });
     }
-    // Who would have to move is worked out only for pools that could win by it.
+    // Which containers would have to move is worked out only for pools that could win by it.
     short.sort_unstable_by(|(_, one), (_, other)| other.at_best.cmp(&one.at_best));
     for (pool, short) in short {
         if best.score().is_some_and(|leader| *leader > short.at_best) {
@@ -219,8 +219,8 @@ fn offer_reserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> 
     with_memory_near(ledger, request, allocation)
 }
 
-/// A container whose CPUs are left alone runs anywhere, and what it requests is kept free on the machine; one for whose pod CPUs were chosen
-/// runs there, and requests none of the others.
+/// A container that has its CPUs left alone runs anywhere, and what it requests is kept free on the machine; one with CPUs that were chosen for its
+/// pod runs there, and requests none of the others.
 fn offer_preserved(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     let own = MilliCpu::from_cpus(request.demand.exclusive());
     let allocation = Allocation {

@@ -3,7 +3,7 @@
 //! Approach, from the pool down: the pool inside it that holds all of it at the least cost and with the least left over; if no single
 //! one does, the fewest NUMA nodes (or, inside a node, the fewest L3s), nearest to each other, and whole cores of each as long as there are
 //! enough. In the narrowest pool: whole cores first, then threads of cores that are already broken, and only then a part of a whole core. So the
-//! sibling of an odd CPU goes to the next one who asks for an odd number, and whole cores stay whole for those who ask for them.
+//! sibling of an odd CPU goes to the next container that asks for an odd number, and whole cores stay whole for those that ask for them.
 //!
 //! Where that leaves something to be wished, a [`Way`] is looked for, which is the best there is: fewer parts of cores or fewer L3s in a node, as many
 //! CPUs of each node, whole cores of several widths.
@@ -34,7 +34,7 @@ pub(crate) struct Cost {
     pub(crate) split_cores: u32,
     /// Of those, the ones that were whole before.
     pub(crate) broken_cores: u32,
-    /// Of those that were not, the ones whose other threads belong to another pod; twice for another namespace.
+    /// Of those that were not, the ones with other threads that belong to another pod; twice for another namespace.
     pub(crate) strangers: u32,
 }
 
@@ -47,7 +47,7 @@ impl Cost {
     }
 }
 
-/// Who asks, and of whom it is kin.
+/// The container that asks, and its kin.
 #[derive(Clone, Copy)]
 pub(crate) struct Kin<'a> {
     pub(crate) ledger: &'a Ledger,
@@ -211,7 +211,7 @@ impl<'a> Picker<'a> {
         let children = children.map(|id| Part { pool: *id, is_own: false, count });
         let left = |part: &Part| self.available(*part).checked_sub(count);
         let alone = |part: Part| Some((self.cost_of_part(part)?, left(&part)?, part));
-        // A pool whose own cores belong to no NUMA node or L3 is rare.
+        // A pool with cores of its own that belong to no NUMA node or L3 is rare.
         let own = (!pool.cores.is_empty()).then_some(own);
         let alone = children
             .chain(own)
@@ -498,8 +498,8 @@ struct Rest {
     strangeness: u32,
 }
 
-/// One core that can give all that is missing, rather a broken one, of kin, and the most broken, which is of least use to anybody who wants a
-/// whole one; or else the one that can give most.
+/// One core that can give all that is missing, rather a broken one, of kin, and the most broken, which is of least use to a request for a whole one;
+/// or else the one that can give most.
 fn best_of(rest: &[Rest], missing: usize) -> Option<usize> {
     let key = |core: &Rest| match core.units >= missing {
         true => (0, Reverse(0), core.breaks, core.strangeness, core.units, core.idx),

@@ -47,7 +47,7 @@ pub struct Pool {
     pub(crate) is_inside_node: bool,
     /// Containers share its CPUs. Never inside one NUMA node: that would be too narrow.
     pub is_shared: bool,
-    /// The machine, when it has reserved CPUs: those who share it and request nothing run on them when all other CPUs are owned.
+    /// The machine, when it has reserved CPUs: containers that share it and request nothing run on them when all other CPUs are owned.
     pub(crate) has_refuge: bool,
     /// Largest distance between two of its NUMA nodes (10 when there is one or none).
     pub distance: u32,
@@ -154,8 +154,8 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// The same where these CPUs are somebody else's: nobody owns or shares them, as those of a cpuset partition. Reserved ones stay reserved, and
-    /// where none is reserved, one stays shared: somebody has to run somewhere.
+    /// The same where these CPUs are taken: no container owns or shares them, as those of a cpuset partition. Reserved ones stay reserved, and where
+    /// none is reserved, one stays shared: shared containers have to run somewhere.
     pub fn with_claimed(&self, claimed: &CpuSet) -> Pools {
         let allocatable = self.allocatable();
         let mut taken = claimed.intersection(&self.cpus()).difference(&self.reserved);
@@ -170,6 +170,11 @@ impl Pools {
         pools.partitioned.union_with(&taken);
         pools.count_allocatable();
         pools
+    }
+
+    /// Whether containers can share the CPUs of one domain of this level, and of no more.
+    pub fn shares_level(&self, level: Level) -> bool {
+        self.pools.iter().any(|pool| pool.is_shared && pool.is(level))
     }
 
     /// Counts CPUs that are neither reserved nor isolated.
@@ -202,8 +207,8 @@ impl Pools {
         self.pools.iter().find(is_named)
     }
 
-    /// The name under which somebody who is placed in `id` is best remembered. While half of a machine is offline, the machine and
-    /// its one NUMA node are the same pool; who was placed there was placed on the node, and is not to spread when the rest returns.
+    /// The name under which a container that is placed in `id` is best remembered. While half of a machine is offline, the machine and its one NUMA
+    /// node are the same pool; a container that was placed there was placed on the node, and is not to spread when the rest returns.
     pub fn lasting_name(&self, id: PoolId) -> Option<&str> {
         let pool = self.get(id)?;
         let node = pool.merged.iter().find(|(level, _)| *level == Level::NumaNode);
@@ -215,7 +220,7 @@ impl Pools {
         self.pools.first().map(|pool| pool.cpus.clone()).unwrap_or_default()
     }
 
-    /// CPUs on which somebody may run whom nobody places: all but those in a cpuset partition of somebody else.
+    /// CPUs usable by processes that Bayplan does not manage: all but those in a cpuset partition of another program.
     pub fn unplaced_cpus(&self) -> CpuSet {
         self.cpus().difference(&self.partitioned)
     }
@@ -225,12 +230,12 @@ impl Pools {
         self.own_nodes().map(|node| node.id).collect()
     }
 
-    /// Nodes whose memory is not that of a device.
+    /// Nodes with memory that is not that of a device.
     fn own_nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| !node.kind.is_of_device())
     }
 
-    /// NUMA nodes whose memory is of this kind.
+    /// NUMA nodes with memory of this kind.
     pub fn memory_of_kind(&self, kind: MemoryKind) -> NodeSet {
         self.nodes.iter().filter(|node| node.kind == kind).map(|node| node.id).collect()
     }
@@ -247,13 +252,13 @@ impl Pools {
         &self.reserved
     }
 
-    /// CPUs that the kernel keeps out of load balancing. They are in no shared pool and are owned only by those who wish it; those in a
-    /// cpuset partition of somebody else by nobody.
+    /// CPUs that the kernel keeps out of load balancing. They are in no shared pool and are owned only by containers that wish it; those in a cpuset
+    /// partition of another program by none.
     pub fn isolated(&self) -> &CpuSet {
         &self.isolated
     }
 
-    /// Of these CPUs, those that one container may own: isolated ones only when all are, because who did not wish for isolated CPUs is
+    /// Of these CPUs, those that one container may own: isolated ones only when all are, because a container that did not wish for isolated CPUs is
     /// not to run where the kernel does not spread its threads.
     pub fn ownable(&self, cpus: &CpuSet) -> CpuSet {
         let isolated = self.ownable_isolated();

@@ -34,7 +34,7 @@ impl Demand {
         Demand { exclusive, shared }
     }
 
-    /// Whole CPUs that nobody else may run on.
+    /// Whole CPUs that no other container may run on.
     pub fn exclusive(self) -> usize {
         self.exclusive
     }
@@ -107,7 +107,7 @@ pub struct Previous {
 /// One container's wishes, complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whose request it is.
+    /// The container that requests.
     pub id: ContainerId,
     /// Its pod and namespace.
     pub owner: Owner,
@@ -119,8 +119,8 @@ pub struct Request {
     pub is_reserved: bool,
     /// Memory that is set aside on NUMA nodes.
     pub memory: Bytes,
-    /// `memory` is what it will probably use at least, and not what was promised: nobody is refused for the lack of it, neither this
-    /// container nor, later, others.
+    /// `memory` is what it will probably use at least, and not what was promised: no container is refused for the lack of it, neither this one nor,
+    /// later, others.
     pub memory_is_expected: bool,
     /// The memory limit where nothing is set aside: the nodes given must be large enough to hold it.
     pub memory_limit: Option<Bytes>,

@@ -45,11 +45,11 @@ impl fmt::Display for Requirement {
                 write!(f, "of {} priority", priority.name().to_lowercase())
             }
             Requirement::Apart(level) => {
-                write!(f, "without other owners in the same {}", name_of(*level))
+                write!(f, "without other exclusive containers in the same {}", name_of(*level))
             }
             Requirement::WholeCores => f.write_str("in whole cores"),
             Requirement::OnePerCore => f.write_str("on a core each"),
-            Requirement::OwnCores => f.write_str("on cores without other owners"),
+            Requirement::OwnCores => f.write_str("on cores without other exclusive containers"),
             Requirement::IdleSiblings => f.write_str("with idle siblings"),
             Requirement::Within(level) => write!(f, "within one {}", name_of(*level)),
         }

@@ -1,13 +1,13 @@
-//! Which sharers have to move so that a pool can give up CPUs. In: the ledger, a pool, how many CPUs somebody wants there. Out: moves,
-//! and the loads after them.
+//! Which sharers have to move so that a pool can give up CPUs. In: the ledger, a pool, how many exclusive CPUs are wanted there. Out: moves, and the
+//! loads after them.
 //!
 //! A container that shares is placed somewhere, but it need not stay there: its memory stays where it is, and it can run elsewhere.
-//! So CPUs that are only kept for sharers are no reason to spread somebody who wants CPUs of his own.
+//! So CPUs that are only kept for shared containers are no reason to spread a request for exclusive CPUs.
 //!
 //! Approach: while the pool cannot give enough, find the pool that is short (itself, one around it, or one inside it) and move the
-//! largest sharer out of it, to the pool of whole NUMA nodes that has most room, or else to the next pool around it. Who has CPUs of his own
-//! there, too, goes last, and only with his shared part: to the nearest node with room. On every pool the CPU time requested keeps fitting;
-//! where the machine as a whole is short, nobody can be moved. It ends, because every move leads out of the part of the machine that is short,
+//! largest sharer out of it, to the pool of whole NUMA nodes that has most room, or else to the next pool around it. A container that has exclusive
+//! CPUs there, too, goes last, and only with its shared part: to the nearest node with room. On every pool the CPU time requested keeps fitting;
+//! where the machine as a whole is short, no container can be moved. It ends, because every move leads out of the part of the machine that is short,
 //! or further up.
 
 use std::cmp::Reverse;
@@ -20,10 +20,10 @@ use crate::ledger::{Allocation, Ledger};
 use crate::pool::{Pool, PoolId};
 use crate::request::ContainerId;
 
-/// A sharer that runs in another pool from now on, so that somebody else can have CPUs of his own.
+/// A shared container that runs in another pool from now on, so that another one can have exclusive CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Whose place changes.
+    /// The container that is moved.
     pub container: ContainerId,
     /// Where it is now.
     pub from: PoolId,
@@ -43,9 +43,9 @@ pub(crate) struct Sharer {
     is_mixed: bool,
 }
 
-/// Everybody who could be moved: those without CPUs of their own first, the largest first.
+/// All shared containers that could be moved: those without CPUs of their own first, the largest first.
 pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
-    // Who moves leaves his memory behind, and what he had to be near.
+    // A container that moves leaves its memory behind, and what it had to be near.
     let may_move = |held: &Allocation| {
         let terms = &held.terms;
         let is_bound = terms.is_memory_bound || terms.is_place_bound;
@@ -64,10 +64,10 @@ pub(crate) fn movable_sharers(ledger: &Ledger) -> Vec<Sharer> {
     sharers
 }
 
-/// What somebody wants from a pool.
+/// What a request wants from a pool.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
-    /// CPUs of his own, in the units of the supply.
+    /// Exclusive CPUs, in the units of the supply.
     pub(crate) count: usize,
     /// CPU time on the pool's shared CPUs.
     pub(crate) shared: Option<MilliCpu>,

@@ -35,7 +35,7 @@ pub struct Score {
     pub pod_here: MilliCpu,
     /// What is still to come of the pod fits there, too.
     pub pod_fits: bool,
-    /// Fewer cores of which only some threads would be taken, so that nobody who asks for whole cores gets halves.
+    /// Fewer cores of which only some threads would be taken, so that no request for whole cores gets halves.
     pub split_cores: Reverse<usize>,
     /// Fewer CPUs in the domain: the tightest one that fits.
     pub domain: Reverse<usize>,
@@ -43,17 +43,17 @@ pub struct Score {
     pub broken_cores: Reverse<usize>,
     /// Fewer odd CPUs beside those of another pod, and rather of the same namespace than of another.
     pub strangers: Reverse<usize>,
-    /// Not the first owner in a domain inside a NUMA node, so that an L3 stays whole for who needs all of it.
+    /// Not the first owner in a domain inside a NUMA node, so that an L3 stays whole for a request that needs all of it.
     pub opens_domain: Reverse<bool>,
     /// Fewest CPUs without an owner left over in the NUMA node around it: what needs a node of its own needs an empty one.
     pub node_left: Reverse<usize>,
     /// Fewest CPUs without an owner left over, so that large holes stay large. Exclusive CPUs only.
     pub cpus_left: Reverse<usize>,
-    /// The same for the pool around it: what has room for nobody large is filled up first.
+    /// The same for the pool around it: what has no room for a large request is filled up first.
     pub around_left: Reverse<usize>,
     /// Fewer sharers that have to move elsewhere, and of equally many those with less CPU time.
     pub moved: Reverse<(usize, MilliCpu)>,
-    /// In a NUMA node where nobody owns CPUs yet, fewer sharers: their CPUs change now and whenever another owner follows.
+    /// In a NUMA node where no CPU is owned yet, fewer shared containers: their CPUs change now and whenever another owner follows.
     pub sharers: Reverse<u32>,
     /// Smaller largest distance between its NUMA nodes.
     pub distance: Reverse<u32>,
@@ -105,7 +105,7 @@ impl Score {
             .find(|(_, mine, theirs)| mine != theirs)?;
         Some(match name {
             "stays" => "the container is already in the other pool".to_owned(),
-            "wishes" => format!("meets {mine} of the preferred wishes, not {theirs}"),
+            "wishes" => format!("meets {mine} of the preferences, not {theirs}"),
             "cpu_fits" => "its shared CPUs are fully requested".to_owned(),
             "memory_fits" => "its NUMA nodes lack the memory".to_owned(),
             "burst_fits" => "smaller than the CPU limit or the burst level".to_owned(),
@@ -119,12 +119,20 @@ impl Score {
             "split_cores" => format!("would split {mine} cores, not {theirs}"),
             "broken_cores" => format!("would break {mine} whole cores, not {theirs}"),
             "strangers" => "would halve cores with containers of other pods".to_owned(),
-            "moved" => format!("sharers that would have to move: {mine} CPUs, not {theirs}"),
-            "opens_domain" => "would be the first owner there".to_owned(),
-            "node_left" => format!("looser fit in the NUMA node: leaves {mine} CPUs, not {theirs}"),
-            "cpus_left" => format!("looser fit: leaves {mine} CPUs, not {theirs}"),
-            "around_left" => format!("looser fit around it: leaves {mine} CPUs, not {theirs}"),
-            "sharers" => format!("the first owner beside {mine} sharers, not {theirs}"),
+            "moved" => format!("would have to move shared containers: {mine} CPUs, not {theirs}"),
+            "opens_domain" => "would be the first exclusive container there".to_owned(),
+            "node_left" => format!(
+                "would leave {mine} CPUs free in the NUMA node; the winner leaves {theirs} (tighter is better)"
+            ),
+            "cpus_left" => format!(
+                "would leave {mine} CPUs free; the winner leaves {theirs} (tighter is better)"
+            ),
+            "around_left" => format!(
+                "would leave {mine} CPUs free in the pool around it; the winner leaves {theirs} (tighter is better)"
+            ),
+            "sharers" => format!(
+                "would be the first exclusive container beside {mine} shared ones, not {theirs}"
+            ),
             "distance" => format!("nodes farther apart: {mine}, not {theirs}"),
             "headroom" => format!("less room: {mine}m, not {theirs}m"),
             _ => "equal; the lower pool wins".to_owned(),
@@ -155,13 +163,13 @@ pub enum Rejection {
         /// NUMA nodes or packages.
         level: Level,
     },
-    /// Sharers would have to move out of it, and even then another pool would be better; so who would move was not worked out.
+    /// Shared containers would have to move out of it, and even then another pool would be better; so which would move was not worked out.
     NotWorthMoves,
     /// It has no shared CPU to run on.
     NoSharedCpu,
     /// It lies inside one NUMA node; shared parts are placed on whole NUMA nodes or wider.
     TooNarrowToShare,
-    /// By the policy all who share do so in the pool of the whole machine.
+    /// By the policy all shared containers run in the pool of the whole machine.
     SharedAsOne,
     /// The whole machine has too little free memory.
     TooLittleMemory {
@@ -201,7 +209,7 @@ pub enum Rejection {
         level: Level,
         /// So many.
         taken: usize,
-        /// So many would do if nobody else were there.
+        /// So many would do if no other container were there.
         fewest: usize,
     },
     /// It does not hold the rest of the pod, and the pod has to lie together.
@@ -245,7 +253,7 @@ impl fmt::Display for Rejection {
                 )
             }
             Rejection::NotWorthMoves => {
-                f.write_str("sharers would have to move, and then it would still lose")
+                f.write_str("shared containers would have to move, and it would still lose")
             }
             Rejection::NoSharedCpu => f.write_str("has no shared CPU left"),
             Rejection::TooNarrowToShare => {
@@ -255,17 +263,14 @@ impl fmt::Display for Rejection {
                 f.write_str("the policy is one-shared-pool; shared parts get the machine")
             }
             Rejection::TooLittleMemory { needed, free } => {
-                write!(f, "needs {needed}, the machine has {free} free")?;
-                to_be_freed(f, needed.saturating_sub(*free))
+                write!(f, "needs {needed}, the machine has {free} free")
             }
             Rejection::TooLittleMemoryNear { needed, free } => {
-                write!(f, "needs {needed} on its own NUMA nodes, {free} are free")?;
-                to_be_freed(f, needed.saturating_sub(*free))
+                write!(f, "needs {needed} on its own NUMA nodes, {free} are free")
             }
             Rejection::TooFewHugePages { size, needed, free } => {
                 let pages = format_args!("in huge pages of {size} on its own NUMA nodes");
-                write!(f, "needs {needed} {pages}, {free} are free")?;
-                to_be_freed(f, needed.saturating_sub(*free))
+                write!(f, "needs {needed} {pages}, {free} are free")
             }
             Rejection::NotWholeCores { needed, width } => {
                 write!(f, "{needed} CPUs are no whole number of cores of {width} threads")
@@ -276,8 +281,7 @@ impl fmt::Display for Rejection {
                 write!(f, "would take CPUs from {taken} {domains}, {fewest} would do")
             }
             Rejection::TooSmallForPod { needed, free } => {
-                write!(f, "the pod needs {needed} more CPUs together; {free} are free")?;
-                to_be_freed(f, needed.saturating_sub(*free))
+                write!(f, "the pod needs {needed} more CPUs together; {free} are free")
             }
             Rejection::AwayFromPod => f.write_str("is away from the CPUs of the pod"),
             Rejection::TooFarFrom(device) => write!(f, "is not near `{device}`"),
@@ -291,7 +295,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// What is lacking, and what would help.
+/// What is lacking.
 fn too_few_cpus(
     f: &mut fmt::Formatter<'_>,
     (needed, free, most): (usize, usize, usize),
@@ -303,21 +307,15 @@ fn too_few_cpus(
         let joint = if at == 0 { " " } else { ", " };
         write!(f, "{joint}{requirement}")?;
     }
-    match needed.saturating_sub(free) {
+    match free {
         _ if most == 0 && !required.is_empty() => f.write_str("; there are none here"),
         _ if most < needed => write!(f, "; {most} could be given if all were free"),
-        0 => write!(f, "; {free} are free, but cannot be had together"),
-        missing => {
-            write!(f, "; {free} {} free", if free == 1 { "is" } else { "are" })?;
-            to_be_freed(f, missing)
-        }
+        _ if free >= needed => write!(f, "; {free} are free, but cannot be had together"),
+        1 => f.write_str("; 1 is free"),
+        _ => write!(f, "; {free} are free"),
     }
 }
 
 fn plural_of(level: Level) -> &'static str {
     if level == Level::Package { "packages" } else { "NUMA nodes" }
-}
-
-fn to_be_freed(f: &mut fmt::Formatter<'_>, missing: impl fmt::Display) -> fmt::Result {
-    write!(f, "; {missing} more would have to be freed")
 }

@@ -61,7 +61,7 @@ impl<'a> Question<'a> {
         let missing = request.demand.exclusive() - kept.len();
         let mut views = views(ledger, request, &kept.union(&kept_idle), missing, &free);
         let each = nodes_of_each(pools, &request.wishes.place);
-        // Who is placed anew grows beside what he keeps.
+        // A container that is placed anew grows beside what it keeps.
         if !each.is_empty() && kept.is_empty() {
             let first = views.first().map(|first| first.near_each(each));
             views.insert_many(0, first);
@@ -121,7 +121,7 @@ pub(crate) struct Short {
     short: Score,
     /// The view in which it is short.
     view: usize,
-    /// What to say if nobody can make room.
+    /// What to say if no container can make room.
     lacking: Rejection,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Search<'q, 'a> {
     request: &'a Request,
     /// One per view.
     pickers: SmallVec<[Picker<'q>; 1]>,
-    /// Who could make room, once somebody has to.
+    /// Which containers could make room, once one has to.
     sharers: OnceCell<Vec<Sharer>>,
     /// Why no pool at all can hold it.
     impossible: Option<Rejection>,
@@ -258,7 +258,7 @@ impl<'q, 'a> Search<'q, 'a> {
         if without_owner < taken + stay_shared || !picker.spread.each.is_subset(&pool.nodes) {
             return Err(refused());
         }
-        // Isolated CPUs are of no use to others, and others' to who wants isolated ones.
+        // Isolated CPUs are of no use to others, and others' to a request for isolated ones.
         let is_shared = supply.shared.is_some();
         let free = if is_shared { &*self.question.free } else { supply.takeable };
         let left = |id| free.in_pool(id).cpus.saturating_sub(count * supply.units.cpus);
@@ -369,7 +369,7 @@ impl<'q, 'a> Search<'q, 'a> {
         }
     }
 
-    /// Sharers of the NUMA node around a pool, as long as nobody owns CPUs there.
+    /// Shared containers of the NUMA node around a pool, as long as no CPU is owned there.
     fn sharers_alone(&self, pool: &Pool) -> u32 {
         let Some(node) = self.ledger.pools().get(pool.node) else { return 0 };
         let load = self.ledger.loads().get(node.id.index());
@@ -412,7 +412,7 @@ impl<'q, 'a> Search<'q, 'a> {
         Picker::new(supply, budgets, self.question.kin(), spread.clone(), count)
     }
 
-    /// Whether the rest of the pod has room beside this container, without anybody making room for it.
+    /// Whether the rest of the pod has room beside this container, without another making room for it.
     ///
     /// # Errors
     /// The pod has to lie together, and has not enough room even when sharers make it.
@@ -426,7 +426,7 @@ impl<'q, 'a> Search<'q, 'a> {
         let memory = self.request.memory + wishes.rest_memory;
         let has_memory = memory <= self.question.memory.free_near(domain);
         if supply.shared.is_none() {
-            // Who takes isolated CPUs leaves the others to the rest.
+            // A container that takes isolated CPUs leaves the others to the rest.
             let free = &self.question.free;
             return Ok(has_memory && fits_shared(pools, free, loads, domain.id, wishes.rest));
         }
@@ -617,7 +617,7 @@ fn impossible(question: &Question<'_>) -> Option<Rejection> {
     is_short.then_some(Rejection::TooLittleMemory { needed: request.memory, free })
 }
 
-/// Why a pool that nobody shares is not for a shared part.
+/// Why a pool that is not shared is not for a shared part.
 fn shared_elsewhere(pool: &Pool) -> Rejection {
     if pool.is_inside_node { Rejection::TooNarrowToShare } else { Rejection::SharedAsOne }
 }

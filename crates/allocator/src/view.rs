@@ -211,7 +211,7 @@ fn doubled_views<'a>(
     cores.into_iter().map(view).collect()
 }
 
-/// Whether each wish that some CPUs meet is met by others, too, in a ledger without whoever owns them.
+/// Whether each wish that some CPUs meet is met by others, too, in a ledger without their owner.
 pub(crate) fn keeps_wishes(
     ledger: &Ledger,
     wishes: &CpuWishes,
@@ -280,7 +280,7 @@ pub(crate) fn cpus_of_priority(pools: &Pools, priority: CpuPriority) -> CpuSet {
     cpus
 }
 
-/// CPUs of those domains of a level in which nobody owns CPUs.
+/// CPUs of those domains of a level in which no CPU is owned.
 pub(crate) fn without_owners(ledger: &Ledger, level: Level) -> CpuSet {
     let pools = ledger.pools();
     let mut owned = pools.allocatable().difference(ledger.free());

@@ -15,7 +15,7 @@ pub enum Strictness {
     Required,
 }
 
-/// Whose a container is. Numbers that the caller chooses; equal numbers are the same pod and the same namespace.
+/// The pod and the namespace of a container. Numbers that the caller chooses; equal numbers are the same pod and the same namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The pod.
@@ -30,9 +30,9 @@ pub enum Siblings {
     /// Another container that owns an odd number of CPUs may own them, one of the same pod or namespace first; until then they are shared.
     #[default]
     Pair,
-    /// They stay shared: nobody else ever owns a part of the core.
+    /// They stay shared: no other container ever owns a part of the core.
     Shared,
-    /// Nobody runs there.
+    /// Nothing runs there.
     Idle,
 }
 
@@ -53,7 +53,7 @@ pub enum Packing {
 pub enum Within {
     /// In one domain of this level.
     One(Level),
-    /// In no more domains of this level than would be needed if nobody else were there.
+    /// In no more domains of this level than would be needed if no other container were there.
     Fewest(Level),
 }
 
@@ -177,7 +177,7 @@ pub enum Part {
     Holder,
     /// It runs on the CPUs that a container of its pod holds as [`Part::Holder`]; where none does, on the machine's shared CPUs.
     Joined,
-    /// It is no container but a group, whose members run on its CPUs.
+    /// It is no container but a group, with members that run on its CPUs.
     Group,
     /// It runs on the CPUs that this group holds.
     Member(ContainerId),
@@ -224,8 +224,8 @@ pub struct Wishes {
     pub pod: PodWishes,
     /// What bayplan leaves alone.
     pub preserve: Preserve,
-    /// CPUs that somebody else has chosen for its pod. They are nobody's in the ledger ([`Pools::with_claimed`](crate::Pools::with_claimed)),
-    /// and it holds no others. Empty: none were chosen.
+    /// CPUs that another system has chosen for its pod. They are taken in the ledger ([`Pools::with_claimed`](crate::Pools::with_claimed)), and it
+    /// holds no others. Empty: none were chosen.
     pub claimed: CpuSet,
     /// It is never moved once it runs.
     pub is_immovable: bool,

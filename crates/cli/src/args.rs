@@ -66,7 +66,7 @@ pub(crate) enum Command {
     /// written but the files that you name; no root, no Kubernetes, no daemon.
     #[command(after_long_help = SIMULATE_HELP)]
     Simulate(SimulateOptions),
-    /// Who has which CPUs
+    /// Which container has which CPUs
     Status(StatusOptions),
     /// Why a container is where it is: every pool that was considered, and why it won or lost
     Explain(ExplainOptions),
@@ -76,11 +76,11 @@ pub(crate) enum Command {
     /// drawn anew until Ctrl-C; elsewhere the tables follow each other, with -o json one object per line.
     #[command(after_long_help = TOP_HELP)]
     Top(TopOptions),
-    /// What really happened to containers: CPU time, waiting, preemptions, moves, and who else ran on CPUs that they own
+    /// What really happened to containers: CPU time, waiting, preemptions, moves, and what else ran on CPUs that they own
     ///
-    /// Programs in the kernel count it (`probes` in the configuration); the daemon reads them every five seconds. With a container, everybody
-    /// who ran on its CPUs is named: kernel threads, other containers, processes, interrupts. What cannot be counted here is said, with what
-    /// would mend it.
+    /// Programs in the kernel count it (`probes` in the configuration); the daemon reads them every five seconds. With a container, everything that
+    /// ran on its CPUs is named: kernel threads, other containers, processes, interrupts. What cannot be counted here is said, with what would mend
+    /// it.
     #[command(after_long_help = AUDIT_HELP)]
     Audit(AuditOptions),
     /// Which containers suffer from others, and what would help them or was done
@@ -93,16 +93,16 @@ pub(crate) enum Command {
     ///
     /// CPU sets go through the runtime and are not listed here. What cannot be had on this machine is listed, too.
     Plan(StatusOptions),
-    /// From now on, give nobody new CPUs of his own, for example before this node is upgraded
+    /// Stop granting exclusive CPUs to new containers, for example before this node is upgraded
     ///
-    /// Containers that come get a place among those who share; one that requires something of its own CPUs is refused. Those that own CPUs
-    /// keep them, also through a resize. It stays so, through restarts of the daemon too, until `bayplan resume`.
+    /// New containers get a place among the shared ones; one that requires exclusive CPUs is refused. Those that own CPUs keep them,
+    /// also through a resize. It stays so, through restarts of the daemon too, until `bayplan resume`.
     Drain(ModeOptions),
     /// Give every container all CPUs and memory nodes back, and let kubelet's calls pass, for example before bayplan is removed
     ///
     /// Each container is set to all CPUs and memory nodes of the machine, as kubelet without a CPU manager leaves it, and kernel files
-    /// that bayplan has changed get back what they said before. What was written is read back, and who does not run everywhere is named, with exit code 1. It stays so, through
-    /// restarts of the daemon too, until `bayplan resume`; the places are kept for it.
+    /// that bayplan has changed get back what they said before. What was written is read back, and containers that do not run everywhere are named,
+    /// with exit code 1. It stays so, through restarts of the daemon too, until `bayplan resume`; the places are kept for it.
     ///
     /// While no daemon runs, this command does the same itself, with the journal of the last one and through the runtime's socket; name no
     /// other --control than that of the configuration then. With --files-only, and only while no daemon runs, it gives back only what is left in kernel files, and asks no runtime.
@@ -111,7 +111,7 @@ pub(crate) enum Command {
     ///
     /// After `restore`, containers get the places back that they had; those that came meanwhile are adopted where they run, and share.
     Resume(ModeOptions),
-    /// What happened on this node: who was placed, refused, moved, resized and released, when and why; newest last
+    /// What happened on this node: which containers were placed, refused, moved, resized and released, when and why; newest last
     ///
     /// Reads the history that the daemon keeps below its state directory; the daemon need not run. `bayplan explain` has every pool
     /// that was considered for those that are there and for the last 256 that ended.
@@ -120,7 +120,7 @@ pub(crate) enum Command {
     /// What if: lets this node's history happen again under another configuration or on another machine, and compares
     ///
     /// Every container that came, was resized or went does so again, with the daemon's own code: how it was and how it would have been
-    /// stand side by side, and who would sit elsewhere is listed. Nothing is written; no root, no daemon.
+    /// stand side by side, and the containers that would be elsewhere are listed. Nothing is written; no root, no daemon.
     #[command(after_long_help = REPLAY_HELP)]
     Replay(ReplayOptions),
     /// Turn the configuration of another system into one for bayplan, and say what became of each of its keys
@@ -183,7 +183,7 @@ pub(crate) enum ConfigCommand {
     /// Nothing changes. The daemon works it out with the code with which it would carry it out, on a copy of its state. To see it before
     /// it happens, write the new configuration to another file first: the daemon reads its own as soon as that is another one.
     Diff(DiffConfigOptions),
-    /// Have the daemon read its file again, as SIGHUP does, and wait until whoever has to move has moved
+    /// Have the daemon read its file again, as SIGHUP does, and wait until the containers that have to move have moved
     ///
     /// A file with mistakes, or one that does not fit the machine, changes nothing, and the exit code is not 0. The daemon also reads the
     /// file by itself about two seconds after it was changed.
@@ -322,7 +322,7 @@ pub(crate) struct ExplainOptions {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AuditOptions {
-    /// Only this one, with everybody who ran on its CPUs: its name, the pod, NAMESPACE/POD or NAMESPACE/POD/NAME
+    /// Only this one, with everything that ran on its CPUs: its name, the pod, NAMESPACE/POD or NAMESPACE/POD/NAME
     #[arg(value_name = "CONTAINER")]
     pub(crate) name: Option<String>,
     #[command(flatten)]
@@ -432,8 +432,8 @@ names that of this node, where the history is), --policy stands in for the polic
 
 What came to the daemon is replayed, what it did is done anew: creations with all that kubelet said, ends, resizes, changes of the machine,
 starts. Not in any history, and so not replayed, are how long the runtime took, writes that it refused, and creations that overlapped.
-Whoever was refused and would have had a place keeps it to the end, because nothing says when he would have ended. With compaction or
-memory.narrow, the node is looked at when the daemon did so; where it never did, two seconds after somebody came or went.
+A container that was refused and would have had a place keeps it to the end, because nothing says when it would have ended. With compaction or
+memory.narrow, the node is looked at when the daemon did so; where it never did, two seconds after a container came or went.
 
 Figures are those of `bayplan simulate`. A container that kubelet resized counts once more, one that it asked for again and again once.
 Containers that were there at the beginning stay where they were.
@@ -466,13 +466,13 @@ pub(crate) struct TopOptions {
 
 /// What the columns mean.
 const TOP_HELP: &str = "\
-CLASS      exclusive (some CPUs are its own), shared or reserved
+CLASS      exclusive (it has exclusive CPUs), shared or reserved
 CPU        CPUs that it used on average since the last reading: 1.50 is one and a half
 THROTTLED  of the periods since then in which it ran, those in which its limit stopped it; `-` without a limit
 WAITING    tasks that could have run and had no CPU, on average of the last five seconds: as much as CPU means half of what it wants
 DELAY P99  99 of 100 runs of the last minute began after at most this
 TAKEN      of the last minute's time of the CPUs that it owns, that in which others ran there (`bayplan audit CONTAINER` names them)
-PREEMPTED/s  times that it had to leave a CPU and could have gone on, over the last minute (`bayplan audit CONTAINER` says for whom)
+PREEMPTED/s  times that it had to leave a CPU and could have gone on, over the last minute (`bayplan audit CONTAINER` says for what)
 MOVES/s    moves of its tasks to another CPU, in the last five seconds
 CPI        cycles per instruction over the last minute: more than usual means that it waits for caches and memory
 MISSES     cache misses per thousand instructions over the last minute
@@ -534,19 +534,19 @@ const JOURNAL_HELP: &str = "\
 Kinds:
   started, machine             the daemon started; the machine as it is from then on
   placed, refused, adopted     a container came: it has a place, there is none, or it ran already
-  moved                        somebody else is the reason: room for a container, compaction, narrowing, the machine, a restart
+  moved                        for another reason: room for a new container, compaction, narrowing, the machine, a restart
   resized, pod_resized, ended  kubelet changed what it, or its pod, may have; it gave everything back
   annotated                    annotations that count while it runs are others
-  proposed                     the rebalancer found that somebody suffers, and what it would turn on this container
+  proposed                     the rebalancer found that a container suffers, and what it would turn on this one
   judged                       what became of something that the rebalancer turned on this container: kept, undone, could not be done
   mode                         bayplan drain, restore or resume, and bayplan rebalance pause or resume
   runtime_lost, runtime_back   the runtime does not answer, and answers again
   failure                      a write failed, or something else that an operator should know
   held, continued, looked      bookkeeping for `bayplan replay`, shown only when asked for
 
-CPUs are its own where it says `own`, and shared otherwise; `a -> b` is before and after.
+CPUs are exclusive where it says `own`, and shared otherwise; `a -> b` is before and after.
 
-With -o json there is one object a line: `at`, `kind`; of whom: `who` (`namespace`, `pod`, `container`, `attempt`, `qos`, `id`,
+With -o json there is one object a line: `at`, `kind`; the container: `who` (`namespace`, `pod`, `container`, `attempt`, `qos`, `id`,
 `runtime_id`); `asked`, `before` and `after` (`pool`, `own`, `cpus`, `mems`), `by` (of what is moved: room, compaction, narrowing, machine,
 restart), `why`, `warnings`; `spec` with all that kubelet said of the container; `resources`, `allocation`, `machine`, `node`; `proposal` with what
 the rebalancer proposed (`number`, `knob`, `mode`, `target`, `victim`, `findings`, `culprits`) or how it was judged (`verdict`). What does not
@@ -635,7 +635,7 @@ pub(crate) struct SimulateOptions {
     /// Replay it under two configurations, and set the figures side by side
     #[arg(long, num_args = 2, value_names = ["A.yaml", "B.yaml"], conflicts_with_all = ["placement", "svg"])]
     pub(crate) compare: Vec<PathBuf>,
-    /// Draw the bare machine and who sits where at the end: before.svg and after.svg in this directory
+    /// Draw the bare machine and which containers run where at the end: before.svg and after.svg in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
     /// Form of the summary: text or json [default: text]
@@ -672,9 +672,9 @@ fn form(name: &Path) -> Option<Output> {
 /// How a machine is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PolicyName {
-    /// Who shares CPUs does so on those of one NUMA node, or of as few as it needs
+    /// Shared containers run within one NUMA node, or as few as they need
     TopologyAware,
-    /// Who shares CPUs does so with everybody, on all that nobody owns
+    /// Shared containers run together, on all CPUs that are not exclusive
     OneSharedPool,
 }
 
@@ -703,9 +703,9 @@ The placement file has one entry per event, in the same order:
 
   {\"i\": 0, \"op\": \"create\", \"id\": \"c1\", \"ok\": true, \"kind\": \"exclusive\", \"excl\": \"1,9\", \"cpus\": \"1,9\", \"mems\": \"0\", \"updates\": 0}
 
-  excl     CPUs that nobody else runs on
+  excl     CPUs that no other container runs on
   cpus     every CPU that it may run on
-  updates  other containers whose CPU set had to be rewritten because of this event
+  updates  other containers with a CPU set that had to be rewritten because of this event
   moved    other containers that own other CPUs because of this event, with all their new ones (`compaction` of the configuration)
   err      why it was refused; then `ok` is false
 

@@ -119,7 +119,7 @@ fn render_container(container: &ContainerAudit, recent_seconds: Option<f64>) -> 
     }
     text.push_str(&render_table(&facts));
     if container.owned.is_empty() {
-        text.push_str("  owns no CPUs, so nobody can intrude on them\n");
+        text.push_str("  has no exclusive CPUs to intrude on\n");
         return text;
     }
     let taken = container.recent.as_ref().zip(recent_seconds);
@@ -129,7 +129,7 @@ fn render_container(container: &ContainerAudit, recent_seconds: Option<f64>) -> 
     text.push_str(&format!("  owns CPUs {}{taken}\n", container.owned));
     let mut rows = table(&["  CPU", "WHO", "NAME", "LAST MINUTE", "IN ALL", "TIMES"]);
     if container.intruders.is_empty() {
-        text.push_str("  nobody else has run there\n");
+        text.push_str("  nothing else has run there\n");
         return text;
     }
     let shown = container.intruders.len().min(INTRUDERS_MAX);
@@ -163,7 +163,7 @@ fn render_probes(view: &AuditView) -> String {
     if view.probes.is_empty() {
         return "Nothing is counted: `probes` is off in the configuration, or the daemon has just been started\n".to_owned();
     }
-    // What the machine does not have is no news to who looks at a container; `bayplan check` lists it.
+    // What the machine does not have is no news for a reader of one container; `bayplan check` lists it.
     let refused = view.probes.iter().filter(|probe| probe.state == "refused");
     let line = |probe: &bayplan_daemon::ProbeView| {
         let [reason, remedy] =
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// A container whose CPU these took: who, name, milliseconds in all. A tenth of it was in the last minute.
+    /// A container from which these took CPU: kind, name, milliseconds in all. A tenth of it was in the last minute.
     fn audit(intruders: &[(&str, &str, f64)]) -> String {
         let view = |(who, name, millis): &(&str, &str, f64)| IntruderView {
             cpu: 1,
@@ -253,7 +253,7 @@ mod tests {
             &[],
             expect![[r#"
                 1
-                  nobody else has run there
+                  nothing else has run there
             "#]],
         );
     }

@@ -83,7 +83,7 @@ pub(crate) struct InitOptions {
     /// Order in which cores are taken for `shared`
     #[arg(long, value_enum, default_value_t = ModeName::Packed)]
     shared_mode: ModeName,
-    /// CPUs whose cores are the pool `exclusive-non-isolcpus`, where others are isolated; -1 for none
+    /// CPUs on cores that are the pool `exclusive-non-isolcpus`, where others are isolated; -1 for none
     #[arg(long, value_name = "LIST", default_value = "-1", allow_hyphen_values = true)]
     excl_non_isolcpus: String,
     /// Cores of the pool `dataplane`: the pools and the layout of CMK's first release

@@ -198,7 +198,7 @@ fn ask_diff(
     Ok(tokio::runtime::Runtime::new()?.block_on(post_control(&socket, &path, text))?)
 }
 
-/// Before, after, and that nobody moves.
+/// Before, after, and that no container moves.
 type Words = [&'static str; 3];
 
 const WOULD: Words = ["IS", "WOULD BE", "no container would move"];

@@ -12,7 +12,7 @@ use crate::past::Past;
 use crate::stdout::stream;
 use crate::visible::{visible_cell, visible_json};
 
-/// How often whoever follows looks for more.
+/// How often `--follow` looks for more.
 const POLL: Duration = Duration::from_millis(300);
 /// A column grows up to this width; a longer text pushes its own line only.
 const WIDTH_MAX: usize = 48;
@@ -83,7 +83,7 @@ impl<'o> Filter<'o> {
             && until.is_none_or(|until| entry.at <= until)
     }
 
-    /// Whether it tells of a container that was asked for, as to whom it happened or as for whom it was proposed.
+    /// Whether it tells of a container that was asked for, as the one to which it happened or the one for which it was proposed.
     fn is_named(&self, entry: &Entry) -> bool {
         let JournalOptions { namespace, pod, container, .. } = self.options;
         let patterns = [namespace, pod, container].map(Option::as_deref);
@@ -169,7 +169,7 @@ fn change([before, after]: [Option<String>; 2]) -> String {
     }
 }
 
-/// `own 1-2`, `0-7` for one who shares, `own 1 of 0-7` for one who does both.
+/// `own 1-2`, `0-7` for a container that shares, `own 1 of 0-7` for one that does both.
 fn render_cpus(place: &Place) -> String {
     match (place.own.as_str(), place.cpus.as_str()) {
         ("", cpus) => cpus.to_owned(),
@@ -196,7 +196,7 @@ fn render_why(entry: &Entry) -> String {
         parts.push(entry.why.strip_prefix("refused: ").unwrap_or(&entry.why).to_owned());
     }
     if let Some(evidence) = entry.proposal.as_ref().map(|it| it.render_evidence()) {
-        // The first line says who suffers, and the reason what is worst.
+        // The first line names the victim, and the reason what is worst.
         let more = evidence.lines().skip(1).map(str::trim).filter(|it| !entry.why.ends_with(it));
         parts.extend(more.map(str::to_owned));
     }

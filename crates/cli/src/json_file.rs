@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-/// Mistakes that are listed; whoever has more has one kind of mistake many times.
+/// Mistakes that are listed; a file with more has one kind of mistake many times.
 const LISTED_MAX: usize = 20;
 
 /// One mistake.
@@ -69,7 +69,7 @@ struct Head {
     format: Option<String>,
 }
 
-/// The value of a file whose `format` is `format`; `path` is for messages only.
+/// The value of a file that has `format` as its `format`; `path` is for messages only.
 ///
 /// # Errors
 /// It is no JSON, is cut off, is of another format, or lacks something.

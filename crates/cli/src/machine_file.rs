@@ -186,7 +186,7 @@ fn check_cpus(raw: &RawMachine, mistakes: &mut Mistakes) -> Vec<Cpu> {
             continue;
         };
         if !seen.insert(id) {
-            mistakes.add(place, format!("CPU {id} stands twice"));
+            mistakes.add(place, format!("duplicate CPU {id}"));
             continue;
         }
         cpus.push(Cpu { id, core, l3, numa, die, socket });

@@ -13,7 +13,7 @@ use crate::status::control_socket;
 use crate::visible::print_json;
 use crate::{render_table, table};
 
-/// Changes the mode of the daemon; fails when somebody does not run where he should afterwards.
+/// Changes the mode of the daemon; fails when a container does not run where it should afterwards.
 pub(crate) fn run(
     config: &NodeConfig,
     to: Mode,
@@ -38,7 +38,7 @@ pub(crate) fn run(
     print_report(&report, options.output.output)
 }
 
-/// Whether the socket is that of the daemon that the configuration is of, whose journal is known therefore.
+/// Whether the socket is that of the daemon that the configuration is of, so that its journal is known.
 fn is_own(config: &NodeConfig, options: &ControlOptions) -> anyhow::Result<bool> {
     match &options.control {
         Some(named) => Ok(*named == config.usable()?.control_socket),
@@ -129,7 +129,7 @@ fn render_restored(restored: &RestoredFiles) -> String {
 fn is_confirmed() -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!(
-            "nobody can be asked whether to do it; say --yes, or --dry-run to see only what would be done"
+            "there is no terminal to confirm on; say --yes, or --dry-run to see only what would be done"
         );
     }
     err!("Do it? [y/N] ");
@@ -143,7 +143,7 @@ fn render_plan(plan: &ModePlan) -> String {
     let mut text = match (plan.to, plan.from == plan.to) {
         (to, true) => format!("The mode is {} already.\n", to.name()),
         (Mode::Draining, _) => format!(
-            "Containers that come from now on get no CPUs of their own, and share. Of those that are there, {} own CPUs and keep them.\n\
+            "New containers get no exclusive CPUs, and share. Of those that are there, {} own CPUs and keep them.\n\
              `bayplan resume` ends this.\n",
             plan.owners
         ),
@@ -153,7 +153,7 @@ fn render_plan(plan: &ModePlan) -> String {
                 .to_owned()
         }
         (Mode::Placing, _) if plan.from == Mode::Draining => {
-            "Containers that come get CPUs of their own again; those that share go on sharing until they are made anew.\n".to_owned()
+            "New containers get exclusive CPUs again; those that share go on sharing until they are made anew.\n".to_owned()
         }
         (Mode::Placing, _) => {
             "Containers are placed again. Those that have a place get it back; those that came while nothing was placed share.\n"
@@ -199,7 +199,7 @@ fn render_report(report: &ModeReport) -> String {
         None if report.not_in_place.is_empty() => {
             text.push_str("Read back: every container runs where it should.\n");
         }
-        None => text.push_str("They are written again; `bayplan status` shows who should run where.\n"),
+        None => text.push_str("They are written again; `bayplan status` shows where each should run.\n"),
     }
     for file in &report.files_not_written {
         text.push_str(&format!("NOT WRITTEN {file}. It is tried again.\n"));
@@ -241,7 +241,7 @@ mod tests {
             Mode::Draining,
             &[],
             expect![[r#"
-                Containers that come from now on get no CPUs of their own, and share. Of those that are there, 2 own CPUs and keep them.
+                New containers get no exclusive CPUs, and share. Of those that are there, 2 own CPUs and keep them.
                 `bayplan resume` ends this.
                 No container's CPUs or memory nodes change.
             "#]],
@@ -274,7 +274,7 @@ mod tests {
             Mode::Placing,
             &[],
             expect![[r#"
-            Containers that come get CPUs of their own again; those that share go on sharing until they are made anew.
+            New containers get exclusive CPUs again; those that share go on sharing until they are made anew.
             No container's CPUs or memory nodes change.
         "#]],
         );
@@ -348,7 +348,7 @@ mod tests {
             expect![[r#"
             The mode is restored.
             NOT IN PLACE n/p/a: runs on CPUs 2-3, not 0-15
-            They are written again; `bayplan status` shows who should run where.
+            They are written again; `bayplan status` shows where each should run.
         "#]],
         );
         check_report(

@@ -1,4 +1,4 @@
-//! Who sits where, for pictures. In: the daemon's status, or a ledger. Out: a seat for each CPU.
+//! Which container runs where, for pictures. In: the daemon's status, or a ledger. Out: a seat for each CPU.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -76,7 +76,7 @@ impl Seats {
         }
     }
 
-    /// The seats of a ledger whose containers have these names.
+    /// The seats of a ledger of containers with these names.
     pub(crate) fn of_ledger(ledger: &Ledger, names: &BTreeMap<ContainerId, &str>) -> Seats {
         let (mut owners, mut guests) = (Vec::new(), Vec::new());
         for (id, allocation) in ledger.allocations() {
@@ -99,7 +99,7 @@ impl Seats {
         }
     }
 
-    /// Who sits on a CPU. A shared one belongs to the narrowest pool around it that is not inside a NUMA node's.
+    /// What runs on a CPU. A shared one belongs to the narrowest pool around it that is not inside a NUMA node's.
     pub(crate) fn seat(&self, cpu: CpuId) -> Option<Seat> {
         let names = |holders: &[Holder]| -> Vec<String> {
             let here = holders.iter().filter(|holder| holder.cpus.contains(cpu));

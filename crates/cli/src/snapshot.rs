@@ -20,7 +20,7 @@ const DEFAULT_FILE: &str = "bayplan-snapshot.gz";
 /// Writes the machine down.
 pub(crate) fn run(config: &NodeConfig, options: &SnapshotOptions) -> anyhow::Result<()> {
     let files = load_files(config, &options.machine)?;
-    // What cannot be read again is of no use to anybody.
+    // What cannot be read again is of no use.
     let topology = derive(&read_files(files.clone(), Depth::Cpus)?)?;
     let what = format!("{} files of {} CPUs", files.iter().count(), topology.cpus().len());
     if let Some(dir) = &options.tree {
@@ -30,7 +30,7 @@ pub(crate) fn run(config: &NodeConfig, options: &SnapshotOptions) -> anyhow::Res
     }
     let bytes = match &options.output {
         Some(path) if path == Path::new("-") => return write_to_stdout(&files),
-        // A file that was not asked for by name may be somebody else's.
+        // A file that was not asked for by name may belong to another program.
         None => write_file(&files, Path::new(DEFAULT_FILE), false)?,
         Some(path) => write_file(&files, path, true)?,
     };

@@ -68,9 +68,9 @@ pub(crate) fn render(status: &Status) -> String {
     let mut text = String::new();
     match status.mode {
         Mode::Placing => {}
-        Mode::Draining => text.push_str("DRAINING: who comes gets no CPUs of his own"),
+        Mode::Draining => text.push_str("DRAINING: new containers get no exclusive CPUs"),
         Mode::Restored => text.push_str(
-            "RESTORED: everybody may run everywhere, and what is said below to be somebody's own is only kept for him",
+            "RESTORED: every container may run on every CPU, and the exclusive CPUs below are only kept for `bayplan resume`",
         ),
     }
     if let Some(since) = status.mode_since.filter(|_| status.mode != Mode::Placing) {

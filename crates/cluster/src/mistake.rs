@@ -1,5 +1,5 @@
-//! Mistakes of a configuration for people who see its object. In: the daemon's lines `NAME:LINE:COLUMN: message`, and the text that they are about.
-//! Out: the same with the line itself, because no file with these numbers lies anywhere.
+//! Mistakes of a configuration as readers of its object see them. In: the daemon's lines `NAME:LINE:COLUMN: message`, and the text that they are
+//! about. Out: the same with the line itself, because no file with these numbers lies anywhere.
 
 /// Bytes of a condition's message; the API server takes 32 KiB.
 const MESSAGE_MAX: usize = 4096;

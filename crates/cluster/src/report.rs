@@ -23,7 +23,7 @@ pub struct NodeReport<'a> {
 }
 
 impl NodeReport<'_> {
-    /// The object without its status, whose owner is the node.
+    /// The object without its status; the node is its owner.
     pub(crate) fn object(&self) -> Json {
         let NodeObject { name, uid, .. } = self.node;
         json!({

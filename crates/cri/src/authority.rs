@@ -6,8 +6,8 @@
 //! Approach: the header block is walked, not decoded (RFC 7541, section 6). Where a literal field is named `:authority` and h2 would refuse its value, each byte that may not stand in a host
 //! becomes `-`. The decoded length stays, so the tables of both ends stay equal (section 4.1 counts decoded lengths); an indexed field later on finds the changed value.
 //!
-//! Guarantees: a frame whose `:authority` is accepted, that has none, or that cannot be walked is left alone. Only the frame's first fragment is walked: clients send `:authority` among the
-//! first fields, and no header block of a CRI call needs a CONTINUATION.
+//! Guarantees: a frame is left alone if its `:authority` is accepted, if it has none, or if it cannot be walked. Only the frame's first fragment is
+//! walked: clients send `:authority` among the first fields, and no header block of a CRI call needs a CONTINUATION.
 
 use httlib_huffman::DecoderSpeed;
 use http::uri::Authority;
@@ -148,7 +148,8 @@ fn read_text<'a>(block: &'a [u8], at: &mut usize) -> Option<Text<'a>> {
     Some(Text { bytes, is_huffman })
 }
 
-/// An integer whose first `prefix` bits are the low ones of the byte at `at` (RFC 7541, section 5.1). No string is longer than a frame, so three more bytes are enough.
+/// An integer that begins with the `prefix` low bits of the byte at `at` (RFC 7541, section 5.1). No string is longer than a frame, so three more
+/// bytes are enough.
 fn read_integer(block: &[u8], at: &mut usize, prefix: u32) -> Option<usize> {
     let mask = (1usize << prefix) - 1;
     let mut value = usize::from(*block.get(*at)?) & mask;

@@ -1,8 +1,8 @@
 //! Fewer, larger writes to a socket. In: what HTTP/2 writes, frame by frame. Out: the same bytes, once all that is there to be said has been said.
 //!
-//! Problem: h2 writes and flushes after every frame of data, so an answer of 18 KiB is three system calls here, and up to three times waking up and reading at the other end.
-//! Approach: what is written is held, a flush does nothing, and whoever polls the connection says when its turn is over. Then it is written. All that h2 reads and
-//! writes, it reads and writes in such turns; what several tasks have ready by then leaves together.
+//! Problem: h2 writes and flushes after every frame of data, so an answer of 18 KiB is three system calls here, and up to three times waking up and
+//! reading at the other end. Approach: what is written is held, a flush does nothing, and the task that polls the connection says when its turn is
+//! over. Then it is written. All that h2 reads and writes, it reads and writes in such turns; what several tasks have ready by then leaves together.
 //!
 //! Guarantees: the bytes and their order are the same; no more than [`HELD_MAX`] are held, and none after a turn but for want of room; before the peer has said
 //! something a flush writes, so that a handshake cannot wait for itself; a shutdown writes what is held.
@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Four of the usual frames.
 const HELD_MAX: usize = 64 << 10;
 
-/// A stream whose writes are held for one turn. Clones are the same stream: one for the connection, one for whoever polls it.
+/// A stream that holds what is written to it for one turn. Clones are the same stream: one for the connection, one for the task that polls it.
 #[derive(Debug)]
 pub(crate) struct Corked<S>(Arc<Mutex<Held<S>>>);
 

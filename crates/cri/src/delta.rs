@@ -7,13 +7,33 @@
 use bayplan_workload::{Mount, Pinning};
 use prost::Message;
 
-use crate::v1;
+use crate::{needed, v1};
 
-/// What pins the container of an encoded `CreateContainerRequest` when it follows it, and mounts these directories besides its own.
-pub fn for_create(pinning: &Pinning, mounts: &[Mount]) -> Vec<u8> {
-    if *pinning == Pinning::default() && mounts.is_empty() {
+/// What else of a container is another one than kubelet says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Additions {
+    /// Directories that are mounted besides its own.
+    pub mounts: Vec<Mount>,
+    /// Added to its environment.
+    pub variables: Vec<(String, String)>,
+    /// Its command, in a message that has none ([`without_command`]).
+    pub command: Vec<String>,
+}
+
+/// An encoded `CreateContainerRequest` without the container's command and arguments: what is repeated adds up, so those cannot be changed by what follows.
+///
+/// # Errors
+/// It is no message.
+pub fn without_command(message: &[u8]) -> Result<Vec<u8>, prost::DecodeError> {
+    needed::without(message, &needed::COMMAND)
+}
+
+/// What pins the container of an encoded `CreateContainerRequest` when it follows it, and adds these to it.
+pub fn for_create(pinning: &Pinning, additions: &Additions) -> Vec<u8> {
+    if *pinning == Pinning::default() && *additions == Additions::default() {
         return Vec::new();
     }
+    let Additions { mounts, variables, command } = additions;
     let linux = (*pinning != Pinning::default()).then(|| v1::LinuxContainerConfig {
         resources: Some(resources(pinning)),
         ..Default::default()
@@ -26,7 +46,17 @@ pub fn for_create(pinning: &Pinning, mounts: &[Mount]) -> Vec<u8> {
         selinux_relabel: true,
         ..Default::default()
     });
-    let config = v1::ContainerConfig { linux, mounts: mounts.collect(), ..Default::default() };
+    let variable = |(key, value): &(String, String)| v1::KeyValue {
+        key: key.clone(),
+        value: value.clone().into(),
+    };
+    let config = v1::ContainerConfig {
+        linux,
+        mounts: mounts.collect(),
+        envs: variables.iter().map(variable).collect(),
+        command: command.clone(),
+        ..Default::default()
+    };
     let delta = v1::CreateContainerRequest { config: Some(config), ..Default::default() };
     delta.encode_to_vec()
 }
@@ -134,6 +164,39 @@ mod tests {
         let new = prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..4);
         (".{0,9}", prop::option::of(config), new)
             .prop_map(|(pod_sandbox_id, config, new)| NewerCreate { pod_sandbox_id, config, new })
+    }
+
+    fn mounting(mount: &Mount) -> Additions {
+        Additions { mounts: vec![mount.clone()], ..Additions::default() }
+    }
+
+    /// The command is another one, the environment has more, and all else is as it was.
+    #[test]
+    fn a_command_is_replaced_and_fields_that_are_not_known_stay() {
+        let words = |words: &[&str]| words.iter().map(|it| (*it).to_owned()).collect();
+        let config = v1::ContainerConfig {
+            command: words(&["bash", "-c"]),
+            args: words(&["cmk isolate --pool=exclusive app"]),
+            envs: vec![v1::KeyValue { key: "A".into(), value: "1".into() }],
+            working_dir: "/w".to_owned(),
+            ..Default::default()
+        };
+        let create = v1::CreateContainerRequest { config: Some(config), ..Default::default() };
+        let newer = NewerCreate { new: vec![b"new".to_vec()], ..NewerCreate::default() };
+        let bytes = [create.encode_to_vec(), newer.encode_to_vec()].concat();
+        let additions = Additions {
+            command: words(&["bash", "-c", "app"]),
+            variables: vec![("CMK_CPUS_ASSIGNED".to_owned(), "2,10".to_owned())],
+            ..Additions::default()
+        };
+        let delta = for_create(&Pinning::default(), &additions);
+        let made = [without_command(&bytes).unwrap(), delta].concat();
+        let config = v1::CreateContainerRequest::decode(&*made).unwrap().config.unwrap();
+        assert_eq!(config.command, ["bash", "-c", "app"]);
+        assert_eq!((config.args.len(), config.working_dir.as_str()), (0, "/w"));
+        let keys: Vec<&str> = config.envs.iter().map(|it| it.key.as_str()).collect();
+        assert_eq!(keys, ["A", "CMK_CPUS_ASSIGNED"]);
+        assert_eq!(NewerCreate::decode(&*made).unwrap().new, [b"new".to_vec()]);
     }
 
     fn pinning() -> impl Strategy<Value = Pinning> {
@@ -274,13 +337,13 @@ mod tests {
             update in message_around(2, &[2], any_resources()),
             pinning in pinning(),
         ) {
-            check_pinned(&create, &for_create(&pinning, &[]), &PATH_OF_CREATE, &pinning);
+            check_pinned(&create, &for_create(&pinning, &Additions::default()), &PATH_OF_CREATE, &pinning);
             check_pinned(&update, &for_update(&pinning), &PATH_OF_UPDATE, &pinning);
         }
 
         #[test]
         fn a_pinned_create_differs_in_the_two_fields_only(mut create in newer_create(), pinning in pinning()) {
-            let bytes = [create.encode_to_vec(), for_create(&pinning, &[])].concat();
+            let bytes = [create.encode_to_vec(), for_create(&pinning, &Additions::default())].concat();
             if pinning != Pinning::default() {
                 let linux = create.config.get_or_insert_default().linux.get_or_insert_default();
                 edit(linux.resources.get_or_insert_default(), &pinning);
@@ -292,7 +355,7 @@ mod tests {
         fn kubelets_mounts_stay_before_ours(create in any_create(), pinning in pinning()) {
             let ours = Mount { container_path: "/a".to_owned(), host_path: "/b".to_owned() };
             let Ok(before) = v1::CreateContainerRequest::decode(&*create) else { return Ok(()) };
-            let bytes = [create, for_create(&pinning, std::slice::from_ref(&ours))].concat();
+            let bytes = [create, for_create(&pinning, &mounting(&ours))].concat();
             let mut after = v1::CreateContainerRequest::decode(&*bytes).unwrap().config.unwrap();
             let last = after.mounts.pop().unwrap();
             prop_assert_eq!((last.container_path, last.host_path, last.readonly), (ours.container_path, ours.host_path, true));
@@ -317,7 +380,7 @@ mod tests {
         #[test]
         fn the_known_fields_read_the_same_with_our_protocol_file(create in newer_create(), pinning in pinning()) {
             prop_assume!(!pinning.cpus.is_empty());
-            let bytes = [create.encode_to_vec(), for_create(&pinning, &[])].concat();
+            let bytes = [create.encode_to_vec(), for_create(&pinning, &Additions::default())].concat();
             let read = v1::CreateContainerRequest::decode(&*bytes).unwrap();
             let written = read.config.unwrap().linux.unwrap().resources.unwrap();
             prop_assert_eq!(written.cpuset_cpus, pinning.cpus.to_string());

@@ -77,6 +77,10 @@ pub struct ContainerSnapshot {
     pub cpu_period: i64,
     /// Bytes.
     pub memory_limit: i64,
+    /// What it runs, arguments included.
+    pub command: Vec<String>,
+    /// Its environment: names and values.
+    pub variables: Vec<(String, String)>,
     /// What it sees of the host: where it sees it, and where it is.
     pub mounts: Vec<(String, String)>,
 }
@@ -111,7 +115,7 @@ impl EmbeddedRuntime {
         self.state().containers().map(render::snapshot).collect()
     }
 
-    /// All pods and containers are gone and nobody is told, as after a reboot. Ids are not used again.
+    /// All pods and containers are gone without an event, as after a reboot. Ids are not used again.
     pub fn forget(&self) {
         self.state().forget();
     }

@@ -1,15 +1,15 @@
 //! The calls that are read. In: one whole call from kubelet. Out: the agent's word on it, the call to the runtime, the answer.
 //!
 //! Problem: a call may end in more ways than yes and no. The client may go away, its deadline may pass, the runtime may die; then
-//! nobody knows whether the runtime did what it was told. Approach: each call runs to its end in a task of its own, and what
-//! became of the runtime's part is one value, [`Exchange`], from which the agent's answer follows.
+//! it is not known whether the runtime did what it was told. Approach: each call runs to its end in a task of its own, and what became of the
+//! runtime's part is one value, [`Exchange`], from which the agent's answer follows.
 
 mod exchange;
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
-use bayplan_workload::{Admission, Agent, CreateOutcome, Mount};
+use bayplan_workload::{Admission, Agent, CreateOutcome, Mount, Pinning, Ticket};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{HeaderMap, Request, Response};
@@ -20,6 +20,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::call_observer::CallObserver;
+use crate::delta::Additions;
 use crate::needed::{self, Fields};
 use crate::proxy::{CallEnd, Shared};
 use crate::upstream::code_number;
@@ -101,7 +102,7 @@ impl Window {
         Window { cancel, deadline }
     }
 
-    /// Nobody waits for the answer.
+    /// The client no longer waits for the answer.
     fn is_over(&self) -> bool {
         self.cancel.is_cancelled()
             || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
@@ -269,8 +270,9 @@ impl<A: Agent + CallObserver> Call<A> {
         let work = async {
             let pinned = match agent.admit(ticket, translate::new_container(create)).await {
                 Admission::Place(pinning) => {
-                    let delta = delta::for_create(&pinning, &mounts(agent, create));
-                    frame::wrap(&message, &delta)
+                    let mounts = mounts(agent, create);
+                    let additions = Additions { mounts, ..Additions::default() };
+                    isolated(agent, ticket, &message, create, &pinning, additions).await
                 }
                 Admission::PassThrough => None,
                 Admission::Refuse(text) => return Err(Status::resource_exhausted(text)),
@@ -310,7 +312,7 @@ impl<A: Agent + CallObserver> Call<A> {
     }
 }
 
-/// Does the work; should it panic, which is a bug, the agent is told that nobody knows what came of it, or it would wait for ever.
+/// Does the work; should it panic, which is a bug, the agent is told that the outcome is unknown, or it would wait for ever.
 async fn or_tell<T>(work: impl Future<Output = T>, unknown: impl AsyncFnOnce()) -> T {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => done,
@@ -319,6 +321,32 @@ async fn or_tell<T>(work: impl Future<Output = T>, unknown: impl AsyncFnOnce()) 
             resume_unwind(panic)
         }
     }
+}
+
+/// The pinned call, without `cmk isolate` in the command where the container is in the pool that this asks for.
+async fn isolated<A: Agent>(
+    agent: &A,
+    ticket: Ticket,
+    message: &[u8],
+    create: &v1::CreateContainerRequest,
+    pinning: &Pinning,
+    mut additions: Additions,
+) -> Option<Bytes> {
+    let said = create.config.as_ref().and_then(translate::cmk_words);
+    let variables = match &said {
+        Some(_) => agent.pool_environment(ticket).await,
+        None => None,
+    };
+    let Some(variables) = variables else {
+        return frame::wrap(message, &delta::for_create(pinning, &additions));
+    };
+    additions.variables = variables;
+    let stripped = said.and_then(|it| it.command).zip(delta::without_command(message).ok());
+    let Some((command, without)) = stripped else {
+        return frame::wrap(message, &delta::for_create(pinning, &additions));
+    };
+    additions.command = command;
+    frame::wrap(&without, &delta::for_create(pinning, &additions))
 }
 
 /// What the container is to see besides what kubelet lets it see; kubelet's own mounts win.
@@ -341,7 +369,7 @@ fn outcome(exchange: &Exchange, pinned: bool) -> CreateOutcome {
         Exchange::Cut { was_sent: false, .. } => CreateOutcome::Failed,
         Exchange::Cut { was_sent: true, .. } => CreateOutcome::Unknown,
         Exchange::Answered(_) => match exchange.code() {
-            // These say that somebody stopped waiting, not what the runtime did; and OK without an id says nothing.
+            // These say that the client stopped waiting, not what the runtime did; and OK without an id says nothing.
             None
             | Some(Code::Ok | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable) => {
                 CreateOutcome::Unknown

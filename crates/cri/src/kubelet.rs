@@ -12,7 +12,7 @@ use crate::upstream::Upstream;
 use crate::v1;
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 
-/// Who makes cgroups, and so how they are named (kubelet's `cgroupDriver`).
+/// What makes cgroups, and so how they are named (kubelet's `cgroupDriver`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
     /// The runtime, as directories.
@@ -83,6 +83,8 @@ pub struct ContainerSpec {
     pub memory_limit: Option<Bytes>,
     /// What it runs; empty: what all containers of the client run.
     pub command: Vec<String>,
+    /// Its environment.
+    pub variables: Vec<(String, String)>,
     /// Directories of the host that it sees at the same place and cannot write to.
     pub host_dirs: Vec<String>,
     /// The same, and it can write to them.
@@ -104,6 +106,7 @@ impl ContainerSpec {
             cpu_limit: None,
             memory_limit: None,
             command: Vec::new(),
+            variables: Vec::new(),
             host_dirs: Vec::new(),
             volumes: Vec::new(),
         }
@@ -233,12 +236,17 @@ impl Kubelet {
             readonly,
             ..Default::default()
         };
+        let variable = |(key, value): &(String, String)| v1::KeyValue {
+            key: key.clone(),
+            value: value.clone().into(),
+        };
         let seen = container.host_dirs.iter().map(|dir| (dir, true));
         let mounted = seen.chain(container.volumes.iter().map(|dir| (dir, false)));
         let config = v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt }),
             image: Some(v1::ImageSpec { image: self.image.clone(), ..Default::default() }),
             command: command.clone(),
+            envs: container.variables.iter().map(variable).collect(),
             mounts: mounted.map(mount).collect(),
             log_path: if self.log_dir.is_empty() {
                 String::new()

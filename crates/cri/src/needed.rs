@@ -18,6 +18,9 @@ pub(crate) struct Fields {
 
 /// Of a `CreateContainerRequest`.
 pub(crate) const CREATE: Fields = Fields { unread: &[], inner: &[(2, &CONTAINER), (3, &SANDBOX)] };
+/// Of a `CreateContainerRequest`: `command` and `args`.
+pub(crate) const COMMAND: Fields =
+    Fields { unread: &[], inner: &[(2, &Fields { unread: &[3, 4], inner: &[] })] };
 /// Of a `RunPodSandboxRequest`: `runtime_handler`.
 pub(crate) const RUN_POD: Fields = Fields { unread: &[2], inner: &[(1, &SANDBOX)] };
 

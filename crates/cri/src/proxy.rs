@@ -11,8 +11,8 @@
 //! that what waits or computes there does not stop the others.
 //!
 //! A stop has two phases. As long as calls are under way that take long by nature (a container that ends, an image that is pulled),
-//! everything is served as before, new connections too: kubelet gives up on a connection that nobody accepts for five seconds.
-//! Then nobody is accepted any more, clients are told to connect anew (GOAWAY), and calls have a few seconds to finish.
+//! everything is served as before, new connections too: kubelet gives up on a connection that is not accepted for five seconds. Then no connection is
+//! accepted any more, clients are told to connect anew (GOAWAY), and calls have a few seconds to finish.
 
 mod under_way;
 mod watched;
@@ -75,7 +75,7 @@ pub(crate) struct Shared<A> {
     tickets: AtomicU64,
     /// Everything that was asked and not answered yet.
     under_way: UnderWay,
-    /// Decoded calls that are under way, also those whose client has gone.
+    /// Decoded calls that are under way, also those that their client has left.
     calls: TaskTracker,
     /// Where they run.
     home: Handle,
@@ -226,7 +226,7 @@ impl<A: Agent + CallObserver> Shared<A> {
         }
     }
 
-    /// Says who will get no answer.
+    /// Logs the calls that will get no answer.
     fn tell_cut(&self) {
         for call in self.under_way.unfinished() {
             tracing::warn!(call, "cut off by the stop");

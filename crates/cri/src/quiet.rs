@@ -1,9 +1,10 @@
 //! A Unix socket by which only what can be read wakes its reader, and all that can be is read at once. In: a connected stream. Out: the same bytes, with fewer turns
 //! of the thread and fewer system calls.
 //!
-//! Problem: tokio has every socket watched in both directions, and the kernel tells whoever wrote that the peer has read (epoll(7), `EPOLLOUT` with `EPOLLET`). Of a
-//! forwarded call these are two of four times that the thread wakes up, for nothing, and both are made by the peer while it should be at work on that call.
-//! Approach: the socket is watched for reading. Where a write finds no room, a second descriptor of it is watched for writing until there is some.
+//! Problem: tokio has every socket watched in both directions, and the kernel tells the writer that the peer has read (epoll(7), `EPOLLOUT` with
+//! `EPOLLET`). Of a forwarded call these are two of four times that the thread wakes up, for nothing, and both are made by the peer while it should
+//! be at work on that call. Approach: the socket is watched for reading. Where a write finds no room, a second descriptor of it is watched for
+//! writing until there is some.
 //!
 //! h2 asks for a frame's head and then for the frame, in pieces of some KiB, and each time for space that is written to once more to have it initialised. So an answer of
 //! 18 KiB is three calls. Here it is one, into space that stays.
@@ -63,7 +64,7 @@ impl Quiet {
 
 #[expect(
     deprecated,
-    reason = "what replaces it is unsafe, for types whose descriptor may change; that of std's stream does not"
+    reason = "what replaces it is unsafe, for types with a descriptor that may change; that of std's stream does not"
 )]
 fn watched(stream: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
     AsyncFd::with_interest(stream, interest)

@@ -1,6 +1,7 @@
 //! Bodies on HTTP/2 streams. In: the half of a stream that arrives, or a body and the half that leaves. Out: a body, or what was sent.
 //!
-//! Guarantees: no more is taken from whoever sends than whoever reads has room for; a body that fails, or that is dropped before its end, resets its stream.
+//! Guarantees: no more is taken from the sender than the reader has room for; a body that fails, or that is dropped before its end, resets its
+//! stream.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +22,7 @@ const AT_ONCE_MAX: usize = 64 << 10;
 pub struct Received {
     stream: RecvStream,
     has_data: bool,
-    /// Sends the rest of the request to which this is the answer, for as long as somebody wants the answer.
+    /// Sends the rest of the request to which this is the answer, for as long as the answer is wanted.
     _sending: Option<AbortOnDropHandle<()>>,
 }
 
@@ -43,7 +44,7 @@ impl Received {
                 Err(error) if error.reason() == Some(Reason::NO_ERROR) => break,
                 Err(error) => return Poll::Ready(Some(Err(error))),
             };
-            // Refused only for a stream that is over, whose room nobody needs.
+            // Refused only for a stream that is over; its room is not needed.
             let _over = self.stream.flow_control().release_capacity(data.len());
             if !data.is_empty() {
                 return Poll::Ready(Some(Ok(data)));
@@ -121,7 +122,7 @@ where
                 None => return Poll::Ready(Err(Reason::CANCEL.into())),
             }
         }
-        // Whoever waits for the next piece must hear that nobody wants it.
+        // The sender that waits for the next piece must hear that it is not wanted.
         match self.stream.poll_reset(context) {
             Poll::Ready(reset) => Poll::Ready(Err(reset.map_or_else(|error| error, Into::into))),
             Poll::Pending => Poll::Ready(Ok(())),
@@ -149,7 +150,7 @@ where
             };
             let data = frame.as_ref().and_then(|it| it.as_ref().ok()?.data_ref());
             begun += data.map_or(0, Bytes::len);
-            // Whoever went away will be seen by those who read from him.
+            // A peer that went away will be seen by the tasks that read from it.
             if self.send(frame).unwrap_or(true) {
                 return true;
             }
@@ -191,7 +192,7 @@ where
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Whoever went away will be seen by those who read from him.
+        // A peer that went away will be seen by the tasks that read from it.
         self.poll_send(context).map(drop)
     }
 }

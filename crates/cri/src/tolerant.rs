@@ -79,7 +79,7 @@ impl Part {
     }
 }
 
-/// A stream whose reader gets what h2 accepts.
+/// A stream that gives its reader what h2 accepts.
 #[derive(Debug)]
 pub(crate) struct Tolerant<S> {
     stream: S,

@@ -3,6 +3,7 @@
 //! CRI carries no pod specification; what kubelet made of it is read as it is, and its meaning is found by `bayplan-workload`.
 
 use bayplan_workload::annotations::{kept_labels, relevant};
+use bayplan_workload::cmk;
 use bayplan_workload::devices::{device_names, mounted_devices, volume_sources};
 use bayplan_workload::{NewContainer, Pod, Resources, huge_pages, odd_page_sizes, parse_qos};
 
@@ -69,7 +70,21 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         says_memory: false,
         facts: None,
         assigned: Vec::new(),
+        cmk: cmk_words(config).map(|said| said.asked),
     }
+}
+
+/// What a container asks for in CMK's words. A command that is the image's own is not known here.
+pub fn cmk_words(config: &v1::ContainerConfig) -> Option<cmk::Said> {
+    let variables = config
+        .envs
+        .iter()
+        .filter_map(|it| Some((it.key.as_str(), str::from_utf8(&it.value).ok()?)));
+    let command = match config.command.is_empty() {
+        true => Vec::new(),
+        false => config.command.iter().chain(&config.args).cloned().collect(),
+    };
+    cmk::read(&command, variables)
 }
 
 /// What names an image; empty where nothing does.

@@ -3,7 +3,7 @@
 //!
 //! The connection is made at the first call, carries all calls at once (HTTP/2 over the Unix socket), and is made anew at the next
 //! call after it broke. It is h2's client and neither tonic's channel, which puts its own name into `user-agent` and enforces
-//! `grpc-timeout` itself, nor hyper's, whose pool and tasks every call would pass through.
+//! `grpc-timeout` itself, nor hyper's, which would take every call through its pool and tasks.
 
 mod calls;
 mod connection;
@@ -56,10 +56,10 @@ pub struct Upstream {
 /// Why a call did not come back from the runtime.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
-    /// Nobody listens: the call never reached the runtime.
+    /// No process listens: the call never reached the runtime.
     #[error(
-        "cannot reach the container runtime at {} ({reason}); check that it is running and that bayplan's \
-         runtime socket setting names its socket",
+        "cannot connect to the container runtime at {} ({reason}); check that it is running and that \
+         `runtimeSocket` (for images `imageSocket`) names its socket",
         socket.display()
     )]
     Unreachable {
@@ -105,7 +105,7 @@ impl Upstream {
         Upstream::at_home(Home(None), socket, limit)
     }
 
-    /// As [`Self::new`], with the connection's tasks on this runtime, whoever calls.
+    /// As [`Self::new`], with the connection's tasks on this runtime, wherever it is called from.
     pub fn on(home: Handle, socket: PathBuf, limit: Duration) -> Upstream {
         Upstream::at_home(Home(Some(home)), socket, limit)
     }

@@ -1,8 +1,8 @@
 //! What can be asked of a running daemon: JSON over HTTP. In: requests on the control socket and on `metricsAddress`. Out: answers.
 //!
-//! One table says what there is and who can ask it. The page `docs/api.md` has the same table, and a test keeps the two equal.
-//! Everything but GET is on the control socket only, which is root's and that of a group. Whoever is on the node, in a pod with the
-//! host's network too, can ask what is on loopback: names and CPU sets, but nothing that a pod says of itself in annotations.
+//! One table says what there is and where it can be asked. The page `docs/api.md` has the same table, and a test keeps the two equal. Everything but
+//! GET is on the control socket only, which is root's and that of a group. Every process on the node, in a pod with the host's network too, can ask
+//! what is on loopback: names and CPU sets, but nothing that a pod says of itself in annotations.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -39,9 +39,9 @@ use crate::sync::Syncer;
 /// From where a listener can be reached; each has what the one before has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reach {
-    /// By whoever can reach an address of the node.
+    /// By every client that can reach an address of the node.
     Network,
-    /// By whoever is on the node.
+    /// By every process on the node.
     Loopback,
     /// By root, and the group of the control socket.
     Socket,
@@ -267,7 +267,7 @@ const ROUTES: [Route; 28] = [
         path: "/api/v1/audit",
         parameters: "",
         reach: Reach::Socket,
-        answer: "`bayplan-audit/1`: what the probes have counted for each container, and who else ran on its CPUs",
+        answer: "`bayplan-audit/1`: what the probes have counted for each container, and what else ran on its CPUs",
         handler: || get(audit),
     },
     Route {
@@ -299,7 +299,7 @@ const ROUTES: [Route; 28] = [
         path: "/api/v1/mode",
         parameters: "`to`: placing, draining or restored",
         reach: Reach::Socket,
-        answer: "`bayplan-mode/1`, after the change: the mode, and who does not run where he should",
+        answer: "`bayplan-mode/1`, after the change: the mode, and which containers do not run where they should",
         handler: || post(change_mode),
     },
     Route {
@@ -547,7 +547,7 @@ async fn plan_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Respo
     }
 }
 
-/// Goes on although whoever asked may give up: half of a change is no change.
+/// Goes on although the caller may give up: half of a change is no change.
 async fn change_mode(State(api): State<Api>, Query(To { to }): Query<To>) -> Response {
     let changed = tokio::spawn(async move {
         let report = api.syncer.change_mode(to).await?;
@@ -569,7 +569,7 @@ async fn diff_config(State(api): State<Api>, Query(named): Query<Named>, text: S
     or_why_not(api.reloader.preview(Path::new(&named.name), &text).await)
 }
 
-/// Goes on although whoever asked may give up.
+/// Goes on although the caller may give up.
 async fn reload_config(State(api): State<Api>) -> Response {
     match tokio::spawn(async move { api.reloader.reload().await }).await {
         Ok(done) => or_why_not(done),

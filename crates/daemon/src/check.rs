@@ -247,7 +247,7 @@ fn check_reserved(config: &Config, topology: &Topology) -> Finding {
     }
 }
 
-/// What is preferred for everybody, but nobody can have here.
+/// What is preferred for all containers, but cannot be had here.
 fn check_wants(config: &Config, topology: &Topology) -> Vec<Finding> {
     let requests = &config.requests;
     let lacks = |key: &str, what: &str| {

@@ -149,7 +149,7 @@ pub struct Config {
     pub resync_interval: Duration,
     /// What happens to undecided calls.
     pub on_failure: OnFailure,
-    /// What happens to a container for whose CPUs there is no room.
+    /// What happens to a container that finds no room for its CPUs.
     pub on_no_capacity: OnNoCapacity,
     /// Calls that may wait for a decision; those beyond are refused at once.
     pub waiting_max: usize,
@@ -167,13 +167,13 @@ pub struct Config {
     pub reclaim_classes: BTreeMap<String, ReclaimClass>,
     /// Whether the kernel moves what is reclaimed to slower memory.
     pub demotes: bool,
-    /// Whether the limit of CPU time is lifted for who owns all of his CPUs.
+    /// Whether the limit of CPU time is lifted for a container that owns all of its CPUs.
     pub lifts_quota: bool,
     /// Unused CPU time that may be caught up on, in percent of the limit.
     pub burst_percent: usize,
-    /// Scheduling domains of their own for those who own all of their CPUs.
+    /// Scheduling domains of their own for containers that own all of their CPUs.
     pub partition: CpuPartition,
-    /// Interrupts on CPUs that are somebody's own.
+    /// Interrupts on exclusive CPUs.
     pub interrupts: InterruptRule,
     /// Classes of block I/O by their names.
     pub block_io_classes: BTreeMap<String, BlockIoClass>,

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 /// Why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Nobody listens.
+    /// No process listens.
     #[error("cannot reach the daemon at {}; is `bayplan run` running, and is this its controlSocket?", socket.display())]
     Connect {
         /// The control socket.

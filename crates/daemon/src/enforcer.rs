@@ -1,9 +1,9 @@
-//! Makes kernel files say what the placement needs, and gives them back. In: who runs where, the configuration, the kernel's files. Out: files that
-//! are as wanted, and a report.
+//! Makes kernel files say what the placement needs, and gives them back. In: which container runs where, the configuration, the kernel's files. Out:
+//! files that are as wanted, and a report.
 //!
-//! Everything that is wanted is gathered anew each time (`families.rs`), so there is no state to go wrong but the originals (`originals.rs`), which are on disk
-//! before the first write, the patience with files that others change, and between sweeps what files said that nobody has written since (`heard_kernel.rs`). The task
-//! around it is `task.rs`.
+//! Everything that is wanted is gathered anew each time (`families.rs`), so there is no state to go wrong but the originals (`originals.rs`), which
+//! are on disk before the first write, the patience with files that others change, and between sweeps what files said that were not written since
+//! (`heard_kernel.rs`). The task around it is `task.rs`.
 
 mod calls;
 mod cpu_sets;
@@ -67,21 +67,21 @@ pub(crate) struct Outcome {
     pub(crate) problems: Vec<String>,
     /// Why originals could not be read or kept; what needs them was not written.
     pub(crate) unkept: Option<String>,
-    /// Files that are left to somebody else.
+    /// Files that are left to another program.
     pub(crate) contested: usize,
-    /// Files whose last write failed, and groups of resctrl that could not be made, removed or filled, each with the reason.
+    /// Files with a last write that failed, and groups of resctrl that could not be made, removed or filled, each with the reason.
     pub(crate) failing: Vec<String>,
     /// Values that bayplan has changed.
     pub(crate) changed: usize,
     /// What became of each proposal of the rebalancer that is in files.
     pub(crate) turned: TurnedFiles,
-    /// Of whom idle memory is reclaimed.
+    /// Containers from which idle memory is reclaimed.
     pub(crate) reclaims: Vec<Reclaim>,
-    /// What the files of containers say whose sets somebody has changed, and of whom the runtime is to be told again; by its ids.
+    /// What the files say of containers with sets that were changed past the runtime, and of which the runtime is to be told again; by its ids.
     pub(crate) elsewhere: BTreeMap<String, Pinning>,
     /// CPU sets are to be looked at again soon.
     pub(crate) is_unsure: bool,
-    /// What there is for whom.
+    /// What each container holds by its files.
     pub(crate) held: Held,
 }
 
@@ -134,18 +134,18 @@ pub(crate) struct Enforcer {
     is_calm: bool,
     originals: Originals,
     patience: Patience,
-    /// Of whom the runtime is told, and so may write the files.
+    /// Containers that the runtime is told of, so that it may write their files.
     calls: RuntimeCalls,
     sets: CpuSets,
     /// The name of each container's pod's group, by the runtime's id.
     pods: BTreeMap<String, String>,
-    /// What the kernel does not let anybody change.
+    /// What the kernel does not let any program change.
     unmovable: Unmovable,
     /// What went wrong with groups at the last look.
     group_failures: BTreeSet<String>,
     /// The last failure of each value that could not be written.
     refusals: BTreeMap<Slot, String>,
-    /// Whose threads are in their groups of resctrl.
+    /// Containers with threads that are in their groups of resctrl.
     settled: Settled,
     /// Which files cgroups have.
     known: KnownFiles,
@@ -184,12 +184,12 @@ impl Enforcer {
         }
     }
 
-    /// What the runtime writes when it is called is nobody else's work.
+    /// What the runtime writes when it is called is not the work of another program.
     pub(crate) fn with_calls(self, calls: RuntimeCalls) -> Enforcer {
         Enforcer { calls, ..self }
     }
 
-    /// Whether the next look is a sweep, and since the one before nobody has written anything and everything was listened to.
+    /// Whether the next look is a sweep, and since the one before nothing was written by others and everything was listened to.
     pub(crate) fn set_calm(&mut self, is_calm: bool) {
         self.is_calm = is_calm;
     }
@@ -208,7 +208,7 @@ impl Enforcer {
         let held = Held::new(settings, isolations, &reclaims, &plan, &Report::default());
         let held = held.without_reclaims();
         let groups = work.preview(&mut self.kernel);
-        // Nobody may be listening yet to what was read.
+        // What was read may not be listened to yet.
         self.kernel.forget();
         let contested = self.contested();
         let (failing, changed) = (self.failing(), self.originals.count());
@@ -240,7 +240,7 @@ impl Enforcer {
         self.look(now, |enforcer| enforcer.wanted(config, occupancy))
     }
 
-    /// Adds what somebody has changed past the runtime. `may_write`: where the runtime is told in vain, the files themselves are written.
+    /// Adds what was changed past the runtime. `may_write`: where the runtime is told in vain, the files themselves are written.
     pub(crate) fn look_at_sets(
         &mut self,
         occupancy: &Occupancy,
@@ -350,7 +350,7 @@ impl Enforcer {
         news
     }
 
-    /// Whose files the runtime may have written.
+    /// Containers with files that the runtime may have written.
     fn told(&self) -> Told {
         let ids = self.calls.recent(Instant::now());
         let pods = ids.iter().filter_map(|id| self.pods.get(id)).filter(|pod| !pod.is_empty());
@@ -380,7 +380,7 @@ impl Enforcer {
         RestoredFiles { given_back, failures }
     }
 
-    /// Originals that are still remembered although nothing was written: their files cannot be read, so nobody knows whether they have them again.
+    /// Originals that are still remembered although nothing was written: their files cannot be read, so it is not known whether they have them again.
     fn unread_files(&mut self, report: &Report) -> Vec<String> {
         let written: BTreeSet<&Slot> = report.failures().map(|(write, _)| &write.slot).collect();
         let left = self.originals.all().iter().filter(|(slot, _)| !written.contains(slot));
@@ -402,12 +402,12 @@ impl Enforcer {
         values.chain(self.group_failures.iter().cloned()).collect()
     }
 
-    /// Files that are left to somebody else.
+    /// Files that are left to another program.
     fn contested(&self) -> usize {
         self.patience.contested().count() + self.sets.contested()
     }
 
-    /// Whatever has failed is tried again with the next look, and everybody's threads are looked at.
+    /// Whatever has failed is tried again with the next look, and the threads of all containers are looked at.
     pub(crate) fn insist(&mut self) {
         self.patience.insist();
         self.sets.insist();
@@ -419,7 +419,7 @@ impl Enforcer {
         self.patience.next_try().into_iter().chain(self.originals.next_try()).min()
     }
 
-    /// Nobody knows what files said before earlier runs changed them.
+    /// It is not known what files said before earlier runs changed them.
     pub(crate) fn has_unread_originals(&self) -> bool {
         self.originals.unread().is_some()
     }
@@ -531,7 +531,7 @@ fn turned_files(turned: TurnedSlots, plan: &FilePlan, report: &Report) -> Turned
     turned.into_iter().map(|(number, slots)| (number, slots.and_then(check_all))).collect()
 }
 
-/// Of proposals that are a class for somebody's threads, those whose threads are not there.
+/// Of proposals that are a class for a container's threads, those with threads that are not there.
 fn not_moved(threads: BTreeMap<u64, String>, groups: &GroupOutcome) -> TurnedFiles {
     let why = |unit: &String| Some(Err(format!("its threads: {}", groups.outside.get(unit)?)));
     threads.iter().filter_map(|(number, unit)| Some((*number, why(unit)?))).collect()

@@ -1,7 +1,8 @@
 //! The one task that owns the state. In: events from a bounded queue. Out: records on disk, then writes at the runtime, then answers.
 //!
-//! Events that arrive together share one write to the journal. The history is handed to a task of its own, for which nobody waits. Plans go to a second task, the writer, in the order in which they
-//! were made; an answer that must wait for its plan travels with it, so nobody is told of a CPU before its old owner was told to let go.
+//! Events that arrive together share one write to the journal. The history is handed to a task of its own, for which no caller waits. Plans go to a
+//! second task, the writer, in the order in which they were made; an answer that must wait for its plan travels with it, so no container is told of a
+//! CPU before its old owner was told to let go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub(crate) struct EventLoop {
     pub(crate) journal: Keeper,
     pub(crate) historian: Historian,
     pub(crate) feed: Feed,
-    /// Unbounded: each batch comes from an event, and whoever makes events that matter waits for the batch.
+    /// Unbounded: each batch comes from an event, and the source of events that matter waits for the batch.
     pub(crate) writer: mpsc::UnboundedSender<Batch>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
@@ -47,7 +48,7 @@ pub(crate) struct EventLoop {
     pub(crate) unconfirmed: Unconfirmed,
     /// Kernel files may have to be written.
     pub(crate) enforcement: Enforcement,
-    /// Probes watch those who are there.
+    /// Probes watch the containers that are there.
     pub(crate) sightings: Sightings,
     /// From HTTP.
     pub(crate) looks: Looks,
@@ -117,7 +118,7 @@ impl EventLoop {
                 self.enforcement.soon.notify_one();
                 self.looks.note_change();
             }
-            // Grows with the containers whose memory is spread, so nobody waits for it.
+            // Grows with the containers that have spread memory, so no caller waits for it.
             if has_changed {
                 self.sightings.note_change();
                 self.metrics.show_narrowable(self.state.narrowable_count());
@@ -169,7 +170,7 @@ impl EventLoop {
             }
         }
         if let Some((answer, content)) = now {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _gave_up = answer.send(content);
         }
     }

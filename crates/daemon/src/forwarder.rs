@@ -42,12 +42,12 @@ impl Forwarder {
         Ok(Forwarder { handle, running: Some((end, thread)) })
     }
 
-    /// A runtime whose connection is on the thread.
+    /// A runtime with its connection on the thread.
     pub(crate) fn upstream(&self, socket: &Path, limit: Duration) -> Upstream {
         Upstream::on(self.handle.clone(), socket.to_owned(), limit)
     }
 
-    /// The same listener, accepted from on the thread: whoever connects waits for no other.
+    /// The same listener, accepted from on the thread: a client that connects waits for no other.
     ///
     /// # Errors
     /// The system does not give it away.

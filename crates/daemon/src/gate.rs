@@ -160,7 +160,7 @@ impl Gate {
         self.let_go("", &place).await.map(drop)
     }
 
-    /// Sends an event although whoever asked may give up waiting: what happened must not be lost.
+    /// Sends an event although the caller may give up waiting: what happened must not be lost.
     fn send(&self, event: Event) -> JoinHandle<Option<Answer>> {
         let inbox = self.syncer.inbox.clone();
         tokio::spawn(async move { inbox.ask(event).await })
@@ -188,7 +188,7 @@ impl Gate {
             Answer::Admission(admission) => return Ok(admission),
             _ => None,
         };
-        // Who is not refused does not need the runtime's answer.
+        // A request that is not refused does not need the runtime's answer.
         let patience = if first.is_some() { limit } else { limit / 4 };
         let synced = timeout_at(asked + patience, self.syncer.sync()).await;
         let is_reached = !matches!(synced, Ok(Err(RuntimeError::Unavailable { .. })));
@@ -240,8 +240,8 @@ impl Gate {
         })
     }
 
-    /// What is done without a decision: where it is late, what the configuration says. Where too many wait, or nobody decides any more, kubelet's next try finds
-    /// fewer or another daemon; who went through now would share CPUs for all his life.
+    /// What is done without a decision: where it is late, what the configuration says. Where too many wait, or nothing decides any more, kubelet's
+    /// next try finds fewer or another daemon; a container that went through now would share CPUs for all its life.
     fn undecided(&self, why: Undecided) -> Admission {
         if why == Undecided::Crowded {
             self.metrics.failed("crowded");
@@ -396,10 +396,22 @@ impl Agent for Gate {
         let decided = self.decide_twice(place, first, last).await;
         let admission = decided.unwrap_or_else(|why| self.undecided(why));
         if matches!(admission, Admission::Refuse(_) | Admission::Unavailable(_)) {
-            // Should it be placed late, nobody will come for the place.
+            // Should it be placed late, the place will not be asked for.
             self.send(Event::CreateEnded(ticket, CreateOutcome::Failed));
         }
         admission
+    }
+
+    async fn pool_environment(&self, ticket: Ticket) -> Option<Vec<(String, String)>> {
+        let deadline = Instant::now() + self.limit();
+        match self.ask(Event::PoolEnvironment(ticket), deadline).await {
+            Ok(Answer::PoolEnvironment(variables)) => variables,
+            _ => {
+                self.metrics.failed("undecided");
+                tracing::error!("`cmk isolate` stays in a command: no answer in time");
+                None
+            }
+        }
     }
 
     fn mounts(&self, pod_id: &str, name: &str, attempt: u32) -> Vec<Mount> {

@@ -52,9 +52,9 @@ pub(crate) struct Health {
     /// It has not described some containers that run, so creations wait ([`bayplan_node::known`]).
     is_partial: AtomicBool,
     is_journal_behind: AtomicBool,
-    /// Nobody knows what kernel files said before earlier runs changed them.
+    /// It is not known what kernel files said before earlier runs changed them.
     are_originals_unread: AtomicBool,
-    /// Somebody else has the port, or it cannot be had.
+    /// Another process has the port, or it cannot be had.
     lacks_metrics_port: AtomicBool,
     /// A bit for each [`Part`] that a bug has ended.
     lost: AtomicU32,
@@ -87,7 +87,7 @@ impl Health {
         self.are_originals_unread.store(are_unread, Ordering::Relaxed);
     }
 
-    /// Whether nobody can be heard at `metricsAddress`.
+    /// Whether `metricsAddress` cannot be listened on.
     pub(crate) fn set_metrics_port_lacking(&self, is_lacking: bool) {
         self.lacks_metrics_port.store(is_lacking, Ordering::Relaxed);
     }

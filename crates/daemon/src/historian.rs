@@ -1,8 +1,8 @@
 //! Keeps the history. In: entries, and the state that they led to. Out: segments on disk, as far as the disk allows.
 //!
-//! Nobody waits for it: the loop hands entries over and goes on, and a task of its own writes them. What cannot be written is lost, which
-//! is logged once, counted, and told by the history itself as soon as it can be written again; what cannot even be handed over is only counted.
-//! Then a new segment says where everybody is.
+//! No caller waits for it: the loop hands entries over and goes on, and a task of its own writes them. What cannot be written is lost, which is
+//! logged once, counted, and told by the history itself as soon as it can be written again; what cannot even be handed over is only counted.
+//! Then a new segment says where every container is.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,8 +52,8 @@ impl Historian {
     }
 }
 
-/// The history below the state directory: what takes entries, and the task that writes them until there is nobody who hands over any.
-/// `found` is what the start itself has to tell.
+/// The history below the state directory: what takes entries, and the task that writes them until there is no sender any more. `found` is what the
+/// start itself has to tell.
 pub(crate) fn start_history(
     config: &Config,
     state: &NodeState,
@@ -106,7 +106,7 @@ impl Shares {
     }
 }
 
-/// Who writes.
+/// The writer of the history.
 struct Scribe {
     history: History,
     shares: Shares,

@@ -1,7 +1,8 @@
 //! What holds beside what was asked. In: containers as the state has them, what the kernel lets each run on. Out: the same containers, each with what it really has where that differs,
 //! and with the intruders on its CPUs.
 //!
-//! The kernel's word counts; where it cannot be asked (no cgroup is found), the runtime's: a container whose last update was refused has what it had before.
+//! The kernel's word counts; where it cannot be asked (no cgroup is found), the runtime's: a container with a last update that was refused has what
+//! it had before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

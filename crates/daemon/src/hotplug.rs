@@ -8,9 +8,8 @@
 //! use was read.
 //!
 //! Nothing is missed between two readings, because the files are always read before the tree. What is read may be half way between two
-//! machines: a CPU is online a moment before its cache and topology files are complete, and whoever switches off half a machine does it
-//! CPU by CPU. So the texts must be the same twice in a row, and the same again after the tree was read. CPUs that leave and return
-//! between two polls were never away.
+//! machines: a CPU is online a moment before its cache and topology files are complete, and half a machine is switched off CPU by CPU. So the texts
+//! must be the same twice in a row, and the same again after the tree was read. CPUs that leave and return between two polls were never away.
 //!
 //! For about two seconds the ledger knows of CPUs that are gone. A creation that names one is either refused by the kernel and repeated by
 //! kubelet, or made and corrected as soon as the change is known.
@@ -80,14 +79,15 @@ struct Watched {
 }
 
 impl Machine {
-    /// The machine whose `sys` lies below `root`, without what daemons with this state directory have changed. The daemon follows it when CPUs and memory nodes come and go.
+    /// The machine with its `sys` below `root`, without what daemons with this state directory have changed. The daemon follows it when CPUs and
+    /// memory nodes come and go.
     ///
     /// # Errors
     /// There is no CPU directory, or no CPU.
     pub fn of_host(root: &Path, state_dir: &Path) -> anyhow::Result<Machine> {
         // What changes from here on differs at the first poll. Files that cannot be read now differ too, so the machine is read again.
         let mut texts = read_texts(root).unwrap_or_default();
-        // Somebody else's file must not keep the node from starting; it is read again at the first poll.
+        // A file of another program must not keep the node from starting; it is read again at the first poll.
         let claimed = read_claimed_cpus(root).unwrap_or_else(|error| {
             let error = anyhow::Error::new(error);
             tracing::warn!("{error:#}; which CPUs are claimed of the DRA CPU driver is not known");
@@ -208,8 +208,7 @@ impl Settling {
     }
 }
 
-/// The machine in use, and the CPUs that are reserved on it. Whoever changes the one needs the other, so he keeps the lock until the
-/// state knows.
+/// The machine in use, and the CPUs that are reserved on it. A task that changes the one needs the other, so it keeps the lock until the state knows.
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) topology: Topology,

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::status::{Explanation, Status};
 
-/// An event, and who waits for its answer.
+/// An event, and the sender that waits for its answer.
 pub(crate) struct Envelope {
     pub(crate) event: Event,
     pub(crate) answer: oneshot::Sender<Answer>,
@@ -34,7 +34,7 @@ impl Inbox {
         self.sender.max_capacity()
     }
 
-    /// A place for one question, which nobody else can have from now on.
+    /// A place for one question, which no other sender can have from now on.
     pub(crate) fn reserve(&self) -> Result<Place, NoPlace> {
         self.sender.clone().try_reserve_owned().map(Place).map_err(|error| match error {
             TrySendError::Full(_) => NoPlace::Full,
@@ -48,7 +48,7 @@ impl Inbox {
 pub(crate) enum NoPlace {
     /// As many events wait as may.
     Full,
-    /// Nobody answers any more.
+    /// There are no answers any more.
     Closed,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum NoPlace {
 pub(crate) struct Place(mpsc::OwnedPermit<Envelope>);
 
 impl Place {
-    /// Sends a question, also if nobody waits for its answer; `None` when the daemon is stopping.
+    /// Sends a question, also if its answer is not waited for; `None` when the daemon is stopping.
     pub(crate) fn ask(self, event: Event) -> impl Future<Output = Option<Answer>> {
         let (answer, answered) = oneshot::channel();
         self.0.send(Envelope { event, answer });

@@ -47,7 +47,7 @@ impl Keeper {
     /// Writes what has changed, and waits until it and everything before is on disk, if a call of kubelet is to be answered after
     /// that (`is_final`). What has only begun has to survive the process alone: with the machine, all containers are gone.
     ///
-    /// A bug in it is one of the task that decides: what a daemon without a journal promises nobody could keep after it.
+    /// A bug in it is one of the task that decides: what a daemon without a journal promises could not be kept after it.
     ///
     /// # Errors
     /// What went wrong, in words; it is counted and logged already.

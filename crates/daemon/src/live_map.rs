@@ -39,7 +39,7 @@ pub(crate) struct LiveMap {
 }
 
 impl LiveMap {
-    /// The map of a daemon whose history is in this directory.
+    /// The map of a daemon with its history in this directory.
     pub(crate) fn new(feed: Feed, history: PathBuf) -> LiveMap {
         let questions = || Arc::new(Semaphore::new(QUESTIONS_MAX));
         LiveMap { feed, history, past_questions: questions(), about_questions: questions() }

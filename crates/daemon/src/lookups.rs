@@ -1,8 +1,8 @@
-//! When a container's cgroup is looked for again. In: who is there, and the time. Out: who is looked for, and what was found.
+//! When a container's cgroup is looked for again. In: which containers are there, and the time. Out: which ones are looked for, and what was found.
 //!
-//! Problem: a cgroup that is not there yet is there a moment later; one that never is (a runtime without cgroups, or one that names them as nobody else does) would be
-//! looked for in vain at every reading, for ever. Approach: each look in vain doubles the wait for the next; one that failed does not. A container that is made anew has another
-//! id, and whoever is updated, or turns out to be in another place, is looked for at once.
+//! Problem: a cgroup that is not there yet is there a moment later; one that never is (a runtime without cgroups, or one that names them as no other
+//! does) would be looked for in vain at every reading, for ever. Approach: each look in vain doubles the wait for the next; one that failed does not.
+//! A container that is made anew has another id, and one that is updated, or turns out to be in another place, is looked for at once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use bayplan_node::occupancy::Occupant;
 const WAIT_FIRST: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// Who was looked for in vain, by the runtime's id.
+/// Containers that were looked for in vain, by the runtime's id.
 #[derive(Debug, Default)]
 pub(crate) struct Lookups {
     missed: BTreeMap<String, Missed>,
@@ -103,7 +103,7 @@ mod tests {
         assert!(waits.iter().all(|wait| *wait == 300), "{waits:?}");
     }
 
-    /// Looks at one moment; what each finds, and `None` where nobody has looked.
+    /// Looks at one moment; what each finds, and `None` where it was not looked.
     #[test]
     fn who_is_updated_or_made_anew_or_could_not_be_looked_for_is_looked_for_at_once() {
         let (mut lookups, now) = (Lookups::default(), Instant::now());

@@ -118,12 +118,17 @@ struct Cpus {
     class: &'static str,
 }
 
-const KEPT_HELP: &str =
-    "CPUs that containers keep from others beside their own: idle, or closed to other owners";
+const KEPT_HELP: &str = "CPUs that containers keep from others beside their own: idle, or closed to other exclusive containers";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kept {
     how: &'static str,
+}
+
+/// By the names that the configuration gives types of groups.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfType {
+    group_type: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -151,7 +156,7 @@ struct OfCheck {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    /// With names of containers, which not everybody is told.
+    /// With names of containers, which not every client is told.
     by_container: Registry,
     /// Without a prefix.
     process: Registry,
@@ -171,6 +176,9 @@ pub(crate) struct Metrics {
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
     kept: Family<Kept, Gauge<i64, AtomicI64>>,
+    groups: Family<OfType, Gauge<i64, AtomicI64>>,
+    group_cpus: Family<OfType, Gauge<i64, AtomicI64>>,
+    group_members: Family<OfType, Gauge<i64, AtomicI64>>,
     findings: Family<OfCheck, Gauge<i64, AtomicI64>>,
     modes: Family<InMode, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
@@ -216,6 +224,9 @@ impl Metrics {
             containers: Family::default(),
             cpus: Family::default(),
             kept: Family::default(),
+            groups: Family::default(),
+            group_cpus: Family::default(),
+            group_members: Family::default(),
             findings: Family::default(),
             modes: Family::default(),
             journal: Gauge::default(),
@@ -284,7 +295,7 @@ impl Metrics {
         registry.register("containers_elsewhere", ELSEWHERE, self.containers_elsewhere.clone());
         registry.register(
             "containers",
-            "Containers in the ledger, by class of their CPUs and QoS class; with CPUs of their own: exclusive",
+            "Containers in the ledger, by class of their CPUs and QoS class; with exclusive CPUs: exclusive",
             self.containers.clone(),
         );
         registry.register(
@@ -294,6 +305,13 @@ impl Metrics {
         );
         registry.register("cpus", "CPUs by class", self.cpus.clone());
         registry.register("cpus_kept", KEPT_HELP, self.kept.clone());
+        for (name, help, family) in [
+            ("groups", "Groups of containers with a common CPU set, by type", &self.groups),
+            ("group_cpus", "CPUs of groups, by type", &self.group_cpus),
+            ("group_members", "Containers in groups, by type", &self.group_members),
+        ] {
+            registry.register(name, help, family.clone());
+        }
         registry.register_with_unit(
             "journal_size",
             "Size of the journal on disk",
@@ -306,7 +324,7 @@ impl Metrics {
         self.register_wishes();
     }
 
-    /// What somebody wants.
+    /// What containers want.
     fn register_wishes(&mut self) {
         self.registry.register(
             "mode",
@@ -325,12 +343,12 @@ impl Metrics {
         );
         self.registry.register(
             "file_drifts",
-            "Kernel files that somebody else has changed, by the file's name and who; runtime, systemd: along with something else",
+            "Kernel files that another program has changed, by the file's name and the program; runtime, systemd: along with something else",
             self.file_drifts.clone(),
         );
         self.registry.register(
             "files",
-            "Values in kernel files: changed by bayplan, failing to be written (with groups of resctrl that could not be made, removed or filled), contested (left to whoever else changes them), and lacking (problems that the plan names: what is wanted and cannot be had here)",
+            "Values in kernel files: changed by bayplan, failing to be written (with groups of resctrl that could not be made, removed or filled), contested (left to the other program that changes them), and lacking (problems that the plan names: what is wanted and cannot be had here)",
             self.files.clone(),
         );
         self.registry.register(
@@ -540,7 +558,7 @@ impl Metrics {
         self.memory_narrowable.set(gauge(count));
     }
 
-    /// The worst that was found by each check. What was not looked at this time is not shown: nobody knows how it is now.
+    /// The worst that was found by each check. What was not looked at this time is not shown: how it is now is not known.
     pub(crate) fn show_findings(&self, findings: &[Finding]) {
         self.findings.clear();
         for Finding { check, .. } in findings {
@@ -573,12 +591,26 @@ impl Metrics {
         for (how, cpus) in [("idle", idle), ("closed", closed)] {
             self.kept.get_or_create(&Kept { how }).set(gauge(cpus.len()));
         }
+        self.show_groups(state);
         for mode in Mode::ALL {
             let is_it = i64::from(mode == state.mode());
             self.modes.get_or_create(&InMode { mode: mode.name() }).set(is_it);
         }
         self.rebalancing.show_paused(state.is_rebalance_paused());
         self.journal.set(journal_bytes);
+    }
+
+    fn show_groups(&self, state: &NodeState) {
+        let families = [&self.groups, &self.group_cpus, &self.group_members];
+        // Types that the configuration has no more are not told.
+        families.iter().for_each(|family| family.clear());
+        for (name, count) in state.group_counts() {
+            let labels = OfType { group_type: name.to_owned() };
+            let counts = [count.groups, count.cpus, count.members];
+            for (family, count) in families.iter().zip(counts) {
+                family.get_or_create(&labels).set(gauge(count));
+            }
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The HTTP server of `metricsAddress`. In: an address. Out: answers there, sooner or later: whoever has the port now does not keep kubelet waiting.
+//! The HTTP server of `metricsAddress`. In: an address. Out: answers there, sooner or later: another process that has the port now does not keep
+//! kubelet waiting.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::health::Health;
 use crate::http_server::{self, for_local_hosts};
 use crate::tasks::Losses;
 
-/// A port that somebody else has is tried again after this time.
+/// A port that another process has is tried again after this time.
 const BIND_AGAIN: Duration = Duration::from_secs(2);
 
 /// Where metrics are to be served.

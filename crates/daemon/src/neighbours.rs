@@ -1,4 +1,4 @@
-//! Who else on this node decides where containers run, and how their cgroups are made. In: processes and files of the node, the cgroups of
+//! What else on this node decides where containers run, and how their cgroups are made. In: processes and files of the node, the cgroups of
 //! containers. Out: findings, for `bayplan check`; and, while the daemon runs, log lines when they change, and a metric.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::tasks::blocking;
 
-/// How often the node is looked at. Nobody waits for it.
+/// How often the node is looked at. No caller waits for it.
 const POLL: Duration = Duration::from_secs(60);
 
 const KUBELET: &str = "kubelet";
@@ -248,7 +248,7 @@ fn check_manager(root: &Path, arguments: &[String], manager: &Manager) -> Findin
     }
 }
 
-/// By whose rules kubelet names cgroups. `None`: there are no containers.
+/// The rules by which kubelet names cgroups. `None`: there are no containers.
 pub(crate) fn check_driver(status: &Status) -> Option<Finding> {
     check_parents(status.containers.iter().map(|it| it.cgroup_parent.as_str()))
 }

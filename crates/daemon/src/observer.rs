@@ -1,6 +1,7 @@
-//! Reads what the kernel counts about containers and the node. In: who is there, the time. Out: counters for whoever scrapes.
+//! Reads what the kernel counts about containers and the node. In: which containers are there, the time. Out: counters for scrapes.
 //!
-//! Files stay open from one reading to the next. Who is gone disappears with the next reading; what a kernel or a machine does not count is absent.
+//! Files stay open from one reading to the next. A container that is gone disappears with the next reading; what a kernel or a machine does not count
+//! is absent.
 
 mod shown;
 mod table;
@@ -68,13 +69,13 @@ pub(crate) struct Placed {
     pub(crate) far: Bytes,
 }
 
-/// The last reading of every container, for those who compare it with the one before.
+/// The last reading of every container, for code that compares it with the one before.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupsRead {
     pub(crate) at: Instant,
     /// By the runtime's id; with what of its memory is where it belongs.
     pub(crate) groups: BTreeMap<String, (GroupCounters, Option<Placed>)>,
-    /// Of those who have a monitor group, by the runtime's id.
+    /// Of containers that have a monitor group, by the runtime's id.
     pub(crate) caches: BTreeMap<String, MonitorCounters>,
     /// As [`NodeCounters::idle_ticks`].
     pub(crate) idle_ticks: BTreeMap<CpuId, u64>,
@@ -118,7 +119,7 @@ impl Shown {
     }
 }
 
-/// Who it is. A name belongs to one container at a time: of several attempts, the latest.
+/// Which container it is. A name belongs to one container at a time: of several attempts, the latest.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prometheus_client::encoding::EncodeLabelSet,
 )]
@@ -184,7 +185,7 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
     }
 }
 
-/// One reading serves everybody.
+/// One reading serves all callers.
 fn interval_of(config: &Config) -> Duration {
     match config.rebalance.mode {
         Mode::Off => config.observe_interval,
@@ -337,7 +338,7 @@ fn cpus_of(occupant: &Occupant) -> [(CpuClass, usize); 2] {
     [(CpuClass::Exclusive, occupant.exclusive.len()), (others, shared.len())]
 }
 
-/// `None`: the kernel does not say, or its nodes are nobody's to choose.
+/// `None`: the kernel does not say, or its nodes are not chosen by Bayplan.
 fn placed(counters: &GroupCounters, nodes: &NodeSet) -> Option<Placed> {
     let by_node = &counters.memory.by_node;
     if by_node.is_empty() || nodes.is_empty() {
@@ -353,7 +354,7 @@ fn placed(counters: &GroupCounters, nodes: &NodeSet) -> Option<Placed> {
     Some(placed)
 }
 
-/// Where readings are kept for whoever scrapes.
+/// Where readings are kept for scrapes.
 pub(crate) fn shown() -> Shown {
     Shown {
         reading: Arc::new(Mutex::new(Reading::default())),

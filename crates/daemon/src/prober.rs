@@ -1,8 +1,8 @@
-//! What really happens to containers. In: who runs where, and what programs in the kernel have counted. Out: the same by container, for
+//! What really happens to containers. In: which container runs where, and what programs in the kernel have counted. Out: the same by container, for
 //! `bayplan audit` and for Prometheus.
 //!
-//! The task (`task.rs`) tells the probes whom to watch, and reads them every few seconds into [`Sightings`], from which `view.rs` and `collector.rs`
-//! make what others see. Nobody waits for any of it.
+//! The task (`task.rs`) tells the probes which containers to watch, and reads them every few seconds into [`Sightings`], from which `view.rs` and
+//! `collector.rs` make what others see. No caller waits for any of it.
 
 mod collector;
 mod sightings;

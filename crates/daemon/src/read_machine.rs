@@ -1,4 +1,5 @@
-//! The machine as it is by itself. In: the files of a host, CPUs that are claimed of somebody else, what bayplan has changed. Out: a topology, and the text of what was read.
+//! The machine as it is by itself. In: the files of a host, CPUs that are claimed of another component, what bayplan has changed. Out: a topology,
+//! and the text of what was read.
 //!
 //! Energy preferences make priorities of CPUs (`topology`), and those that classes of CPUs set are no fact of the machine. A daemon may set or give back some while they
 //! are read, and has originals on disk before it writes and until after it has given back; so originals are looked up before and after that, and all of them count.
@@ -25,7 +26,7 @@ const PREFERENCE: &str = "energy_performance_preference";
 pub struct AsItWas<T> {
     /// That.
     pub read: T,
-    /// Why energy preferences are left out of it: nobody knows what they were. `None`: none is.
+    /// Why energy preferences are left out of it: what they were is not known. `None`: none is.
     pub unknown: Option<String>,
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn read_own_machine(
     Ok(AsItWas { read: derive_claimed(read, claimed)?, unknown })
 }
 
-/// CPUs that are claimed of somebody else are nobody's here, as those of an isolated partition.
+/// CPUs that are claimed of another component are taken out here, as those of an isolated partition.
 fn derive_claimed(
     mut snapshot: Snapshot,
     claimed: &CpuSet,
@@ -127,10 +128,11 @@ impl Before {
         Ok((read, before))
     }
 
-    /// Puts back a policy's preference. Whether it is left out because nobody knows whether it was changed.
+    /// Puts back a policy's preference. Whether it is left out because it is not known whether it was changed.
     ///
-    /// Drivers set it along with a governor, too (Documentation/admin-guide/pm/intel_pstate.rst, "Energy vs Performance Hints"): what it was before that nobody has noted, but for
-    /// the governor `performance`, which has one preference only. One that was noted after the governor had changed would be the driver's.
+    /// Drivers set it along with a governor, too (Documentation/admin-guide/pm/intel_pstate.rst, "Energy vs Performance Hints"): what it was before
+    /// that was not noted, but for the governor `performance`, which has one preference only. One that was noted after the governor had changed would
+    /// be the driver's.
     fn undo(&self, policy: u32, preference: &mut Option<String>) -> bool {
         let original = |file: &str| {
             let original = self.originals.get(&Slot::file(format!("{POLICIES}{policy}/{file}")));

@@ -1,5 +1,5 @@
-//! Reclaims idle memory, each container's in its own time. In: whose and how, as the last look at kernel files has it, and the time. Out: writes to
-//! `memory.reclaim`, and how they ended.
+//! Reclaims idle memory, each container's in its own time. In: from which containers and how, as the last look at kernel files has it, and the time.
+//! Out: writes to `memory.reclaim`, and how they ended.
 //!
 //! Beside the enforcer and not in it, because nothing is kept in that file: nothing can be compared, repaired or given back, and a write takes
 //! as long as the kernel needs to free what it was asked for. So a turn is many small writes, and before each of them it is asked anew whether it is still wanted, whether the container
@@ -111,11 +111,11 @@ pub(crate) async fn run_reclaimer(
         };
         let reclaim = tokio::select! {
             () = stop.cancelled() => return,
-            // Who is to be reclaimed of may have changed.
+            // The containers to reclaim from may have changed.
             () = enforcement.looked() => continue,
             reclaim = is_due => reclaim,
         };
-        // Who waits until nothing is reclaimed has ended what wants it before.
+        // A caller that waits until nothing is reclaimed has ended what wants it before.
         let under_way = enforcement.begin_reclaim().await;
         if !enforcement.reclaims().contains(reclaim) {
             continue;
@@ -144,7 +144,7 @@ impl Reclaimer {
         Reclaimer { kernel, known: BTreeMap::new(), firsts: 0 }
     }
 
-    /// Who is due first, and when; `None` where there is nobody.
+    /// Which container is due first, and when; `None` where there is none.
     fn next<'a>(&self, reclaims: &'a [Reclaim]) -> Option<(Duration, &'a Reclaim)> {
         reclaims.iter().map(|it| (self.due(it), it)).min_by_key(|(due, _)| *due)
     }
@@ -174,7 +174,7 @@ impl Reclaimer {
         };
         let end = match asked {
             Ok(asked) if asked < left => {
-                // Others who are due come first.
+                // Others that are due come first.
                 let left = Some(left.saturating_sub(asked));
                 self.known.insert(path, Known { due: now, left, ..known });
                 return None;
@@ -201,7 +201,7 @@ impl Reclaimer {
         Some(end)
     }
 
-    /// So that those who came together are not due together.
+    /// So that containers that came together are not due together.
     fn spread(&mut self, every: Duration) -> Duration {
         let percent = self.firsts.wrapping_mul(61) % 100;
         self.firsts = self.firsts.wrapping_add(1);
@@ -417,7 +417,7 @@ mod tests {
         let counts = Arc::clone(&metrics);
         let host = root.path().to_owned();
         tokio::spawn(run_reclaimer(host, enforcement.clone(), counts, stop.clone()));
-        // Two hundred and fifty-six writes, of which each lets somebody else in before the next.
+        // Two hundred and fifty-six writes, of which each lets another caller in before the next.
         let mut long = reclaim_of(1 << 30);
         long.class.every = Duration::from_millis(10);
         for _ in 0..2 {

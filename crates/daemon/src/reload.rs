@@ -1,12 +1,12 @@
-//! Reads the configuration file again: when somebody asks (SIGHUP, `bayplan config reload`), and when the file is another one. In: the file.
-//! Out: the same daemon under the new configuration, or under the old one and word of what is wrong with the new.
+//! Reads the configuration file again: when asked to (SIGHUP, `bayplan config reload`), and when the file is another one. In: the file. Out: the same
+//! daemon under the new configuration, or under the old one and word of what is wrong with the new.
 //!
 //! All or nothing: a file with a mistake, or one that does not fit the machine, changes nothing. What only a start can change (sockets,
 //! directories) is told and waits for it; the rest of the file holds.
 //!
 //! The file is polled, like the files of the machine, by what `stat` says of it. Editors rename a new file over the old one, and mounted
 //! ConfigMaps change a link above it; to watch all of that would be more than one call a second costs. A file is read when it is another
-//! one and the same twice in a row, so nobody's half-written file is. One that has gone changes nothing: an empty file means the defaults.
+//! one and the same twice in a row, so no half-written file is. One that has gone changes nothing: an empty file means the defaults.
 //!
 //! While the cluster has a configuration for the node (`cluster_config.rs`), only the node's own keys of the file count.
 
@@ -148,12 +148,12 @@ struct Stamp {
     inode: (u64, u64),
     size: u64,
     modified: (i64, i64),
-    /// Also when somebody gives a file an old time.
+    /// Also when a file is given an old time.
     changed: (i64, i64),
 }
 
 impl Stamp {
-    /// `None`: it is not there, or nobody may look.
+    /// `None`: it is not there, or may not be looked at.
     fn of(path: &Path) -> Option<Stamp> {
         let file = std::fs::metadata(path).ok()?;
         Some(Stamp {
@@ -170,7 +170,7 @@ impl Stamp {
 pub struct ConfigDiff {
     /// Names the format.
     pub format: String,
-    /// Keys whose values differ.
+    /// Keys with different values.
     pub changes: Vec<Change>,
     /// Containers that are elsewhere because of it.
     pub moves: Vec<Shift>,
@@ -252,7 +252,7 @@ impl Reloader {
         Reloader(Arc::new(Inner { path, log, started: config, parts, known }))
     }
 
-    /// Reads the file again, and goes on under what it says. Comes back when whoever had to move has moved.
+    /// Reads the file again, and goes on under what it says. Comes back when the containers that have to move have moved.
     ///
     /// # Errors
     /// There is no file, it has mistakes, or it does not fit the machine; then everything is as it was.

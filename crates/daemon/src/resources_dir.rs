@@ -2,8 +2,8 @@
 //! always a whole file.
 //!
 //! It is the directory that is mounted: a mounted file would stay the old one when another takes its name, and without that a reader could
-//! see half of one. Nothing here keeps a container from running: who gets no directory gets no mount, and a file that could not be
-//! written is tried again after the next sync.
+//! see half of one. Nothing here keeps a container from running: one that gets no directory gets no mount, and a file that could not be written is
+//! tried again after the next sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, Permissions};
@@ -67,14 +67,14 @@ impl ResourcesDir {
             }
             if let Err(error) = write(&self.root, &file) {
                 wrong.push(format!("{}: {error}", self.root.join(&file.dir).display()));
-                // Who has no directory by now is made without the mount.
+                // A container that has no directory by now is made without the mount.
                 self.unwritten.insert(file.dir.clone(), ResourcesFile { is_new: false, ..file });
             }
         }
         wrong
     }
 
-    /// What cannot be removed is tried again after the next sync; until then it is in nobody's way.
+    /// What cannot be removed is tried again after the next sync; until then it does no harm.
     fn sweep(&self, kept: &BTreeSet<String>) {
         let Ok(entries) = fs::read_dir(&self.root) else { return };
         for entry in entries.flatten() {
@@ -86,7 +86,7 @@ impl ResourcesDir {
     }
 }
 
-/// Everybody in the container may read it, whatever umask the daemon has.
+/// Every process in the container may read it, whatever umask the daemon has.
 fn write(root: &Path, file: &ResourcesFile) -> io::Result<()> {
     let dir = root.join(&file.dir);
     if file.is_new {
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         assert_eq!(fs::read_dir(root.join("p-a-0")).unwrap().count(), 1);
-        // Who was made without a mount gets no directory later.
+        // A container that was made without a mount gets no directory later.
         assert_eq!(resources.keep(changed(&[file("p-b-0", "two", false)]), &BTreeSet::new()), none);
         assert_eq!(mounted_dir(&root, "p", "b", 0), None);
         assert_eq!(resources.keep(kept(&["p-a-0"]), &BTreeSet::new()), none);

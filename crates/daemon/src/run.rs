@@ -324,7 +324,7 @@ impl Daemon {
             vital(&broken, synced),
             vital(&broken, until(stop.clone(), hear_exits(syncer.clone()))),
         ];
-        // After the first sync: what belongs to nobody is given back.
+        // After the first sync: what belongs to no container is given back.
         let enforcing = EnforcerTask {
             enforcer: core.enforcer,
             is_dry_run: followed.is_dry_run,
@@ -547,8 +547,8 @@ impl Daemon {
         UnixListener::from_std(passed).map_err(listen)
     }
 
-    /// Where metrics are served, with the port that the kernel chose if the configuration says port 0. `None`: nowhere, or somebody else
-    /// had the port at the start.
+    /// Where metrics are served, with the port that the kernel chose if the configuration says port 0. `None`: nowhere, or another process had the
+    /// port at the start.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
     }
@@ -586,7 +586,7 @@ fn start_looking(
         ground: Arc::clone(&looking.ground),
         sightings: looking.sightings.clone(),
     };
-    // Nobody would judge any more what it has turned.
+    // What it has turned would not be judged any more.
     let (inbox, enforcement) = (looking.inbox.clone(), looking.enforcement.clone());
     let root = looking.config.borrow().host_root.clone();
     let metrics = Arc::clone(&looking.metrics);
@@ -643,7 +643,7 @@ fn pools_at_start(topology: &Topology, config: &Config) -> Result<Pools, StartEr
     Ok(pools)
 }
 
-/// A node on which nobody runs yet, as this configuration wants it on this machine.
+/// A node on which nothing runs yet, as this configuration wants it on this machine.
 ///
 /// # Errors
 /// [`StartError::Pools`].

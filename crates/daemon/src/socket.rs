@@ -1,4 +1,4 @@
-//! Unix sockets that the daemon makes itself. In: a path, and who may connect. Out: a listener.
+//! Unix sockets that the daemon makes itself. In: a path, and which users may connect. Out: a listener.
 
 use std::fs::TryLockError;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt, chown};
@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::Context as _;
 use tokio::net::{UnixListener, UnixStream};
 
-/// Who may connect; the kernel asks for the right to write.
+/// Which users may connect; the kernel asks for the right to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Access<'a> {
-    /// Root. Whoever can create containers owns the node.
+    /// Root. A user that can create containers owns the node.
     Owner,
     /// Root and this group, by name or number.
     Group(&'a str),
@@ -104,7 +104,7 @@ fn find_name(files: &[&Path], group: &str) -> anyhow::Result<u32> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             read => read.with_context(|| format!("cannot read {}", path.display()))?,
         };
-        // Whoever reads it may write it in whatever encoding.
+        // The file may be written in any encoding.
         if let Some(gid) = parse_group(&String::from_utf8_lossy(&groups), group) {
             return Ok(gid);
         }

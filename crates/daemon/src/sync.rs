@@ -108,7 +108,7 @@ impl Syncer {
         Ok(())
     }
 
-    /// Asks where everybody runs, and gives those who do not run where they should. Each has been written once more when this comes back.
+    /// Asks where every container runs, and gives those that do not run where they should. Each has been written once more when this comes back.
     async fn read_back(&self) -> Result<Vec<NotInPlace>, RuntimeError> {
         let _turn = self.turn.lock().await;
         let asked = self.inbox.ask(Event::SyncStarted).await;
@@ -121,7 +121,7 @@ impl Syncer {
         }
     }
 
-    /// Changes the mode, and looks whether everybody runs where he should then. `None` when the daemon is stopping.
+    /// Changes the mode, and looks whether every container runs where it should then. `None` when the daemon is stopping.
     pub(crate) async fn change_mode(&self, mode: Mode) -> Option<ModeReport> {
         // What the journal lacks is taken over as long as anything is: it is to be given all CPUs, too. That the runtime does not answer shows below.
         if mode == Mode::Restored
@@ -138,7 +138,7 @@ impl Syncer {
             files_not_written: Vec::new(),
             is_unkept: self.health.is_journal_behind(),
         };
-        // Who came while nothing was placed is taken over first.
+        // A container that came while nothing was placed is taken over first.
         let mut checked = self.sync().await;
         // Once to find what did not go as planned, and once to see whether writing it again has helped.
         for _ in 0..READ_BACKS {
@@ -276,13 +276,14 @@ impl Syncer {
             odd_page_sizes: Vec::new(),
             devices: details.devices.clone(),
             mounts: details.mounts.clone(),
-            // Who runs already is near what it uses, or not: only at its creation it is placed by that.
+            // A container that runs already is near what it uses, or not: only at its creation it is placed by that.
             volumes: BTreeMap::new(),
             lacks_partition: false,
             is_silent: false,
             says_memory: false,
             facts: None,
             assigned: Vec::new(),
+            cmk: None,
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

@@ -1,7 +1,7 @@
 //! What systemd passes to the daemon and hears from it. In: the environment of the process. Out: sockets that listen already, and
 //! messages on `NOTIFY_SOCKET` (sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3)).
 //!
-//! A socket that systemd holds outlives the daemon: whoever connects between a stop and the next start waits until he is accepted.
+//! A socket that systemd holds outlives the daemon: a client that connects between a stop and the next start waits until it is accepted.
 
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub enum SocketError {
         #[source]
         source: std::io::Error,
     },
-    /// Nobody would serve it.
+    /// It would not be served.
     #[error(
         "systemd passed the socket `{name}`, for which there is no use; expected one for kubelet (FileDescriptorName=cri) and \
          perhaps one for `bayplan status` (FileDescriptorName=control)"
@@ -43,7 +43,7 @@ pub enum SocketError {
     },
 }
 
-/// The sockets that were passed, and who is told how the daemon is doing. The default is a daemon that nobody supervises.
+/// The sockets that were passed, and where the daemon's state is told. The default is a daemon without a supervisor.
 #[derive(Debug, Default)]
 pub struct Systemd {
     pub(crate) cri: Option<UnixListener>,
@@ -83,7 +83,7 @@ impl Systemd {
     }
 }
 
-/// Who is told how the daemon is doing.
+/// Where the daemon's state is told.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Ear {
     #[default]

@@ -1,7 +1,7 @@
 //! The daemon's tasks, and what it means when a bug ends one. In: work. Out: tasks to wait for at a stop.
 //!
-//! Without some of them nobody would be placed: their end is the end of the daemon, and systemd starts it anew. The node can do without
-//! the others: such an end is logged, counted, and stands in `/readyz`.
+//! Without some of them no container would be placed: their end is the end of the daemon, and systemd starts it anew. The node can do without the
+//! others: such an end is logged, counted, and stands in `/readyz`.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::health::{Health, Part};
 use crate::metrics::Metrics;
 
-/// Spawns a task whose end, by panic too, breaks the daemon.
+/// Spawns a task that breaks the daemon when it ends, by panic too.
 pub(crate) fn vital(
     broken: &CancellationToken,
     work: impl Future<Output = ()> + Send + 'static,
@@ -62,7 +62,7 @@ impl Losses {
     ) -> JoinHandle<()> {
         let losses = self.clone();
         tokio::spawn(async move {
-            // What it had is dropped with it, and nobody else holds a half of it.
+            // What it had is dropped with it, and no other task holds a half of it.
             if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
                 losses.tell(part, panic.as_ref());
                 then.await;

@@ -1,8 +1,9 @@
-//! CPU sets on their way to the runtime, for a front end whose calls must not wait for them. In: plans as they are made, and how each write ends. Out: containers made to
-//! leave CPUs by the kernel at once; which updates the daemon itself has caused.
+//! CPU sets on their way to the runtime, for a front end with calls that must not wait for them. In: plans as they are made, and how each write ends.
+//! Out: containers made to leave CPUs by the kernel at once; which updates the daemon itself has caused.
 //!
-//! Problem: within an NRI event the runtime takes no update, but the CPUs that the event's answer gives away must be free. Approach: the set of each container whose update is not
-//! confirmed is narrowed in its cgroup's file, which only takes CPUs away; the runtime is told the same by the answer, or by the pinning task afterwards. Growing is left to the pinning task.
+//! Problem: within an NRI event the runtime takes no update, but the CPUs that the event's answer gives away must be free. Approach: the set of each
+//! container with an update that is not confirmed is narrowed in its cgroup's file, which only takes CPUs away; the runtime is told the same by the
+//! answer, or by the pinning task afterwards. Growing is left to the pinning task.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -107,7 +108,7 @@ impl Unconfirmed {
         }
     }
 
-    /// Whose update it is that moves this container there.
+    /// Where the update comes from that moves this container there.
     pub(crate) fn origin(&self, container: &str, asked: &Pinning) -> Origin {
         let Some(table) = self.table() else { return Origin::Other };
         let is_own = table.told.get(container).is_some_and(|told| told.contains(asked));
@@ -244,7 +245,7 @@ mod tests {
         Write { pass: Pass::Shrink, container: container.to_owned(), old: None, new }
     }
 
-    /// Files by their paths; one whose text begins with `!` cannot be written.
+    /// Files by their paths; one with a text that begins with `!` cannot be written.
     #[derive(Default)]
     struct Files(BTreeMap<String, String>);
 

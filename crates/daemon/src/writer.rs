@@ -26,11 +26,11 @@ const WRITES_IN_FLIGHT_MAX: usize = 16;
 /// Failures that are reported together.
 const FAILURES_MAX: usize = 64;
 
-/// A plan on its way to the runtime, and who waits for it.
+/// A plan on its way to the runtime, and the caller that waits for it.
 pub(crate) struct Batch {
     pub(crate) plan: Plan,
     pub(crate) answer: Option<(oneshot::Sender<Answer>, Answer)>,
-    /// Containers whose failed writes no longer count.
+    /// Containers with failed writes that no longer count.
     pub(crate) forgiven: Vec<String>,
     /// What containers are told of their CPUs, once they have them.
     pub(crate) files: FileNews,
@@ -51,7 +51,7 @@ pub(crate) struct Writer {
 pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writer: Writer) {
     let Writer { upstream, failures, config, metrics, calls, unconfirmed, mut resources } = writer;
     let mut stuck = Stuck::default();
-    // Containers whose last write failed.
+    // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
     while let Some(Batch { plan, answer, forgiven, files }) = batches.recv().await {
         let limit = config.borrow().write_limit();
@@ -92,7 +92,7 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
         // In place: they are small, and in memory where `/run` is.
         for why in resources.keep(files, &elsewhere) {
             metrics.failed("resources_file");
-            tracing::warn!("a container cannot be told of its CPUs: {why}");
+            tracing::warn!("cannot write the file that names a container's CPUs: {why}");
         }
         if let Some((answer, content)) = answer {
             if !stuck.0.is_empty() {
@@ -108,7 +108,7 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
 struct Stuck(BTreeMap<String, CpuSet>);
 
 impl Stuck {
-    /// What a container that may run everywhere holds is not counted: nobody could be given anything.
+    /// What a container that may run everywhere holds is not counted: no container could be given anything.
     fn note(&mut self, write: &Write, has_failed: bool) {
         if !has_failed {
             self.0.remove(&write.container);
@@ -117,16 +117,16 @@ impl Stuck {
         }
     }
 
-    /// Who has ended runs nowhere; he may have failed to shrink for just that reason, and is never told anything again. Where it was read
-    /// back where somebody runs, what he still has to let go of is written again.
+    /// A container that has ended runs nowhere; it may have failed to shrink for just that reason, and is never told anything again. Where it was
+    /// read back where a container runs, what it still has to let go of is written again.
     fn forget(&mut self, forgiven: &[String]) {
         for container in forgiven {
             self.0.remove(container);
         }
     }
 
-    /// Nobody grows onto CPUs that another has not let go of. A container that keeps no CPU is moved all the same: where it is, it is
-    /// surely wrong.
+    /// No container grows onto CPUs that another has not let go of. A container that keeps no CPU is moved all the same: where it is, it is surely
+    /// wrong.
     fn withholds(&self, write: &Write) -> bool {
         let is_held = || {
             let mut others = self.0.iter().filter(|(id, _)| **id != write.container);
@@ -136,7 +136,7 @@ impl Stuck {
     }
 }
 
-/// Fails when the loop is gone, and then nobody wants to know.
+/// Fails when the loop is gone, and then the result is not wanted.
 fn report(failures: &mpsc::UnboundedSender<WriteEnd>, write: Write, is_gone: bool, why: &str) {
     match is_gone {
         // It has ended just now, which is ordinary.

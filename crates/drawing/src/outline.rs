@@ -43,7 +43,7 @@ pub struct OutlineBox {
     pub cpus: String,
     /// Memory of the NUMA node itself, and of nodes without CPUs that are near it.
     pub memories: Vec<OutlineMemory>,
-    /// Devices whose NUMA node this is; of the machine, those of no node.
+    /// Devices that belong to this NUMA node; of the machine, those of no node.
     pub devices: Vec<OutlineDevice>,
     /// Objects inside, in the order of their CPUs.
     pub boxes: Vec<OutlineBox>,

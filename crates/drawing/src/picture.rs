@@ -1,4 +1,4 @@
-//! The machine as a picture: one sheet of A4 in landscape, as SVG. In: a [`Topology`] and who sits where. Out: a text.
+//! The machine as a picture: one sheet of A4 in landscape, as SVG. In: a [`Topology`] and what runs on which CPU. Out: a text.
 //!
 //! Problem: to show a machine with 2 or 8,192 CPUs, whatever nests in whatever, so that it can be read when it is printed, also in
 //! grey. Approach: three steps, each a value.

@@ -165,7 +165,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Nodes that do not nest with the other objects, and nodes that hang on nobody.
+    /// Nodes that do not nest with the other objects, and nodes that hang on no other node.
     fn nodes_beside_the_tree(&mut self) {
         for node in self.topology.nodes().iter().filter(|node| node.near.is_none()) {
             if self.nodes_shown.contains(node.id) {

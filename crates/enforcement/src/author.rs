@@ -1,23 +1,24 @@
-//! Who has changed a kernel file that was right. In: the repair, what the file said before bayplan, and of whom the runtime was told just now. Out: an
-//! author, as far as one can be told.
+//! Which program has changed a kernel file that was right. In: the repair, what the file said before bayplan, and which containers the runtime was
+//! told of just now. Out: an author, as far as one can be told.
 //!
-//! Not everybody who changes a file wants it otherwise. When a property of a unit is set, systemd writes all files of its group with what it knows itself
-//! (systemd's `cgroup.c`, `unit_realize_cgroup_now`): the runtime sets the CPUs of a scope, kubelet sets the weights of the slices around all pods
-//! every minute, and `memory.low` is what it was before bayplan. That it may is the delegation of systemd's CGROUP_DELEGATION document, "Two Key Design Rules": a group has one writer.
+//! Not every program that changes a file wants it otherwise. When a property of a unit is set, systemd writes all files of its group with what it
+//! knows itself (systemd's `cgroup.c`, `unit_realize_cgroup_now`): the runtime sets the CPUs of a scope, kubelet sets the weights of the slices
+//! around all pods every minute, and `memory.low` is what it was before bayplan. That it may is the delegation of systemd's CGROUP_DELEGATION
+//! document, "Two Key Design Rules": a group has one writer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::file_plan::FileWrite;
 use crate::setting::{Original, Slot, is_same};
 
-/// Who has changed a file that was right.
+/// The program that has changed a file that was right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Author {
     /// The runtime, or systemd for it: it was told something about this container just now.
     Runtime,
     /// systemd, along with something else of the unit: the file says again what it said before bayplan.
     Systemd,
-    /// Somebody who may want it otherwise.
+    /// A program that may want it otherwise.
     Others,
 }
 
@@ -112,7 +113,7 @@ mod tests {
             (format!("{PODS}/memory.low"), "0", &told, Author::Systemd),
             (format!("{scope}/memory.low"), "0", &nobody, Author::Systemd),
             (format!("{scope}/memory.low"), "8192", &nobody, Author::Others),
-            // Nobody but systemd writes files that he means nothing with.
+            // Only systemd writes files without meaning them.
             ("sys/fs/cgroup/kubepods/pod1/abd/memory.low".to_owned(), "0", &told, Author::Others),
             ("proc/irq/1/smp_affinity_list".to_owned(), "0", &told, Author::Others),
             ("memory.low".to_owned(), "0", &told, Author::Others),

@@ -1,11 +1,13 @@
-//! Block I/O classes to lines of `io.*` (cgroup v2). In: classes, the disks that their patterns stand for now, whose class is which. Out: settings.
+//! Block I/O classes to lines of `io.*` (cgroup v2). In: classes, the disks that their patterns stand for now, the class of each container. Out:
+//! settings.
 //!
 //! The classes are those of goresctrl and CRI Resource Manager: a list of rules, of which the last that names a disk counts for it, whole: what it
-//! does not limit is not limited. A weight without devices is for all other disks. Files, keys and ranges: Documentation/admin-guide/cgroup-v2.rst, "IO
-//! Interface Files". Weights need something that divides: the scheduler bfq (Documentation/block/bfq-iosched.rst, `io.bfq.weight`), or the kernel's model
-//! of cost (`io.weight`), which is switched on for a disk (`io.cost.qos`) as long as somebody has a weight for it by name. A weight for all other disks switches
-//! nothing on, because that changes what disks do that nobody has named; where nothing divides one of them, that is told. Weights and latencies hold among
-//! the groups of one parent, so a pod has the largest weight and the shortest latency of its containers. Limits hold by themselves.
+//! does not limit is not limited. A weight without devices is for all other disks. Files, keys and ranges: Documentation/admin-guide/cgroup-v2.rst,
+//! "IO Interface Files". Weights need something that divides: the scheduler bfq (Documentation/block/bfq-iosched.rst, `io.bfq.weight`), or the
+//! kernel's model of cost (`io.weight`), which is switched on for a disk (`io.cost.qos`) as long as a class in use has a weight for it by name. A
+//! weight for all other disks switches nothing on, because that changes what disks do that the configuration does not name; where nothing divides one
+//! of them, that is told. Weights and latencies hold among the groups of one parent, so a pod has the largest weight and the shortest latency of its
+//! containers. Limits hold by themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +24,7 @@ const WEIGHTS: [&str; 2] = ["io.weight", "io.bfq.weight"];
 pub struct BlockIoRule {
     /// Paths and patterns such as `/dev/disk/by-id/*SSD*`; none: all disks that no rule names.
     pub devices: Vec<String>,
-    /// 1 to 1000, where 100 is what everybody else has.
+    /// 1 to 1000, where 100 is what all others have.
     pub weight: Option<u32>,
     /// Bytes per second.
     pub read_bps: Option<u64>,
@@ -60,7 +62,7 @@ pub type ResolvedDevices = BTreeMap<String, Result<Vec<BlockDevice>, String>>;
 /// The names of the files that cgroups below the root have on this machine; which of them there are depends on how the kernel was built.
 pub type CgroupFiles = BTreeSet<String>;
 
-/// Somebody with a class.
+/// A container with a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockIoMember {
     /// The container's full name.
@@ -73,7 +75,7 @@ pub struct BlockIoMember {
     pub class: String,
 }
 
-/// The settings of everybody who has a class, and what cannot be had. `undivided` are the disks on which weights do nothing now.
+/// The settings of all containers with a class, and what cannot be had. `undivided` are the disks on which weights do nothing now.
 pub fn settings_for_block_io(
     classes: &BTreeMap<String, BlockIoClass>,
     devices: &ResolvedDevices,
@@ -103,7 +105,7 @@ pub fn settings_for_block_io(
     }
     let has_weights = WEIGHTS.iter().any(|file| files.contains(*file));
     let used: BTreeSet<&String> = members.iter().map(|member| &member.class).collect();
-    // Those that somebody has a weight for by name are divided from now on.
+    // Those with a weight by name are divided from now on.
     let left: Vec<BlockDevice> = undivided
         .iter()
         .filter(|disk| has_weights && !settings.contains_key(&cost_slot(disk)))
@@ -434,7 +436,7 @@ mod tests {
         };
         let both = [of("all", "vda, vdb, vdc"), of("limited", "vda, vdc")].join("\n");
         assert_eq!(say(ALL, &some, &["all", "limited"]), both);
-        // Somebody's class has a weight for one of them by name, which switches the model of cost on for it.
+        // A class in use has a weight for one of them by name, which switches the model of cost on for it.
         assert_eq!(say(ALL, &some, &["all", "named"]), of("all", "vdb, vdc"));
         assert_eq!(say(ALL, &some, &["named"]), "");
         assert_eq!(say(ALL, &[], &["all"]), "");

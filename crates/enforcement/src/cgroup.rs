@@ -1,4 +1,4 @@
-//! CPU time and memory of containers as far as CRI cannot say them (cgroup v2). In: who is where, and what is wanted. Out: settings.
+//! CPU time and memory of containers as far as CRI cannot say them (cgroup v2). In: which containers are where, and what is wanted. Out: settings.
 //!
 //! Files, ranges and what they mean: Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files" and "Memory Interface Files";
 //! Documentation/scheduler/sched-bwc.rst, "Burst feature". A limit or a burst holds only as far as the groups above allow it, so both are told to the
@@ -33,7 +33,7 @@ pub struct MemoryWants {
     pub min: Option<Bytes>,
     /// Taken away only where there is no unprotected memory (`memory.low`).
     pub low: Option<Bytes>,
-    /// Whoever uses more has to reclaim first (`memory.high`).
+    /// A container that uses more has to reclaim first (`memory.high`).
     pub high: Option<Bytes>,
 }
 
@@ -86,7 +86,7 @@ pub struct CgroupWants {
     pub quota: Option<CpuQuota>,
     /// The limit that kubelet gave its pod.
     pub pod_quota: Option<CpuQuota>,
-    /// Whether all of its CPUs are its own, so that a limit could only stop it where nobody else would run.
+    /// Whether all of its CPUs are its own, so that a limit could only stop it where nothing else would run.
     pub is_quota_lifted: bool,
     /// Whether that of its pod may be lifted with it: all others of the pod have limits of their own, which are together not more than the pod's.
     pub is_pod_quota_lifted: bool,
@@ -124,7 +124,7 @@ pub fn settings_for_cgroups(containers: &[CgroupWants]) -> (Settings, Vec<String
         }
     }
     for (dir, PodBurst { unit, quota, burst_us }) in bursts {
-        // Of a pod whose limit is lifted nothing can be saved up.
+        // Nothing can be saved up in a pod without a limit.
         if !settings.contains_key(&quota_slot(dir)) {
             settings.insert(burst_slot(dir), burst_setting(unit, burst_us.min(quota.quota_us)));
         }
@@ -160,7 +160,7 @@ impl CgroupWants {
                 form: Form::CpuMax,
                 value: "max".to_owned(),
                 unit: self.unit.clone(),
-                reason: "all of its CPUs are its own: no limit".to_owned(),
+                reason: "all of its CPUs are exclusive: no limit".to_owned(),
             };
             (quota_slot(dir), setting)
         })

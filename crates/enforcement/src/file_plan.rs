@@ -1,14 +1,14 @@
 //! Wanted and observed kernel files to an ordered plan. In: settings, what was read, and what the files said before the first write. Out: writes that
 //! leave no choice, and what must be remembered before the first of them.
 //!
-//! A file that nobody wants changed any more gets back its original. Sets of CPUs shrink before others grow; parents grow first, children shrink first.
-//! Partitions of CPUs are members while their CPUs change. Of a range, the end that moves away from the other is written first, because drivers refuse
-//! or clamp a lower end above the upper one. Guarantees: the plan for files that are already right is empty; after a plan whose writes all succeed, the
-//! next one is empty, or, where modes were changed, the one after that; an original is in `remember` before its file is in `writes`, and only a file
-//! that is as it was, or gone, is in `forget`.
+//! A file that is not to be changed any more gets back its original. Sets of CPUs shrink before others grow; parents grow first, children shrink
+//! first. Partitions of CPUs are members while their CPUs change. Of a range, the end that moves away from the other is written first, because
+//! drivers refuse or clamp a lower end above the upper one. Guarantees: the plan for files that are already right is empty; after a plan with writes
+//! that all succeed, the next one is empty, or, where modes were changed, the one after that; an original is in `remember` before its file is in
+//! `writes`, and only a file that is as it was, or gone, is in `forget`.
 //!
-//! What the order is owed to: Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files" (exclusive CPUs are a subset of those above, and nobody's beside), and
-//! Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs" (the ends of a range).
+//! What the order is owed to: Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files" (exclusive CPUs are a subset of those above, and not
+//! among those of groups beside), and Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs" (the ends of a range).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -58,7 +58,7 @@ pub struct FileWrite {
     pub old: String,
     /// What it gets.
     pub new: String,
-    /// For whom.
+    /// The container or other unit that it is for.
     pub unit: String,
     /// Why.
     pub reason: String,
@@ -90,7 +90,7 @@ impl FileWrite {
 pub struct Impossible {
     /// Where.
     pub slot: Slot,
-    /// For whom.
+    /// The container or other unit that it is for.
     pub unit: String,
     /// What the kernel says of the file, or that it lacks the line.
     pub why: String,
@@ -103,9 +103,9 @@ pub struct FilePlan {
     pub remember: BTreeMap<Slot, Original>,
     /// In order.
     pub writes: Vec<FileWrite>,
-    /// Originals that the files have again, or whose files are gone.
+    /// Originals that the files have again, or with files that are gone.
     pub forget: Vec<Slot>,
-    /// Settings whose files cannot be read.
+    /// Settings with files that cannot be read.
     pub impossible: Vec<Impossible>,
 }
 
@@ -276,7 +276,7 @@ fn original_of(setting: &Setting, old: &str) -> Original {
     Original { form: setting.form.clone(), value }
 }
 
-/// A partition whose CPUs are not right yet is not right either.
+/// A partition with CPUs that are not right yet is not right either.
 fn is_right(settings: &Settings, observed: &Observed, setting: &Setting, old: &str) -> bool {
     let has_right_cpus = match &setting.form {
         Form::Partition { cpus } => {

@@ -27,7 +27,7 @@ pub struct Interrupts {
     pub balancers: BTreeMap<String, Option<CpuSet>>,
 }
 
-/// Files whose value the kernel refuses to change.
+/// Files with a value that the kernel refuses to change.
 pub type Unmovable = BTreeSet<Slot>;
 
 impl Interrupts {

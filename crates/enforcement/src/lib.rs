@@ -1,5 +1,5 @@
 //! From what should hold to what must be written. In: desired and observed state. Out: an ordered plan that leaves no choice to
-//! whoever carries it out.
+//! its executor.
 //!
 //! Where containers run goes through the runtime ([`plan_pinnings`]); everything else is a kernel file ([`plan_files`]).
 //! Classes of cache and memory bandwidth are in [`resctrl`], those of frequency and sleep in [`power`].

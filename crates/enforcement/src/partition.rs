@@ -1,10 +1,12 @@
-//! Partitions of CPUs for containers that own theirs (cgroup v2). In: who asks for one, what the machine offers. Out: settings, and who is given what.
+//! Partitions of CPUs for containers that own theirs (cgroup v2). In: which containers ask for one, what the machine offers. Out: settings, and what
+//! each container is given.
 //!
-//! A partition is a scheduling domain of its own: nobody else's tasks run there, whatever their own CPU sets say. `root` keeps balancing load among its
-//! CPUs; in an `isolated` one every thread stays where it was put, the kernel's own work queues and timers of others keep away, and the
-//! program places its threads itself. Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files": a group deep in the tree can be a partition since
-//! Linux 6.7 ("remote partition") if its CPUs are in `cpuset.cpus.exclusive` of every group on the way, and in no neighbour's. Of who makes one the kernel asks for
-//! CAP_SYS_ADMIN (kernel/cgroup/cpuset.c, `remote_partition_enable`); without it the write succeeds, and the file says that it is not permitted.
+//! A partition is a scheduling domain of its own: no other tasks run there, whatever their own CPU sets say. `root` keeps balancing load among its
+//! CPUs; in an `isolated` one every thread stays where it was put, the kernel's own work queues and timers of others keep away, and the program
+//! places its threads itself. Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files": a group deep in the tree can be a partition since
+//! Linux 6.7 ("remote partition") if its CPUs are in `cpuset.cpus.exclusive` of every group on the way, and in no neighbour's. Of a process that
+//! makes one the kernel asks for CAP_SYS_ADMIN (kernel/cgroup/cpuset.c, `remote_partition_enable`); without it the write succeeds, and the file says
+//! that it is not permitted.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +18,7 @@ use crate::setting::{Form, Setting, Settings, Slot};
 /// The file with the CPUs that a group may make a partition of.
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
-/// How far a container's CPUs are kept from everybody else.
+/// How far a container's CPUs are kept from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartitionKind {
     /// A scheduling domain of its own, with load balancing.
@@ -35,7 +37,7 @@ impl PartitionKind {
     }
 }
 
-/// Somebody who asks for a partition.
+/// A container that asks for a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionWants {
     /// The container's full name.
@@ -59,7 +61,7 @@ pub struct PartitionOffer {
     pub isolated_at_boot: CpuSet,
 }
 
-/// What somebody who asks is given: the best that there is.
+/// What a container that asks is given: the best that there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartitionGiven {
     /// What it asks for.
@@ -74,7 +76,7 @@ pub enum PartitionGiven {
     Shared,
 }
 
-/// The settings of everybody who asks, what each is given, in their order, and what cannot be had.
+/// The settings of all containers that ask, what each is given, in their order, and what cannot be had.
 pub fn settings_for_partitions(
     wants: &[PartitionWants],
     offer: &PartitionOffer,
@@ -92,7 +94,7 @@ pub fn settings_for_partitions(
         }
         let file = format!("{dir}/{EXCLUSIVE}");
         let form = Form::Partition { cpus: file.clone() };
-        let reason = format!("a partition of its own CPUs ({})", kind.name());
+        let reason = format!("a partition of its exclusive CPUs ({})", kind.name());
         let setting =
             |form, value| Setting { form, value, unit: unit.clone(), reason: reason.clone() };
         settings.insert(Slot::file(file), setting(Form::OwnCpus, cpus.to_string()));
@@ -141,10 +143,10 @@ impl PartitionGiven {
         match self {
             PartitionGiven::Partition(_) | PartitionGiven::Boot => None,
             PartitionGiven::Exclusive => Some(format!(
-                "{unit} asks for a partition and has CPUs of its own only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot"
+                "{unit} asks for a partition and has exclusive CPUs only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot"
             )),
             PartitionGiven::Forbidden => Some(format!(
-                "{unit} asks for a partition and has CPUs of its own only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add \
+                "{unit} asks for a partition and has exclusive CPUs only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add \
                  `[Service]` and `CapabilityBoundingSet=CAP_SYS_ADMIN`, and restart it"
             )),
             PartitionGiven::Shared => Some(format!(
@@ -208,7 +210,7 @@ mod tests {
             boot: Boot
             mixed: Exclusive
             sharer: Shared
-            ! mixed asks for a partition and has CPUs of its own only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
+            ! mixed asks for a partition and has exclusive CPUs only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
             ! sharer asks for a partition and shares CPUs: that needs a Guaranteed pod and whole CPUs
         "#]],
         );
@@ -217,7 +219,7 @@ mod tests {
             &wants[..1],
             expect![[r#"
             a: Exclusive
-            ! a asks for a partition and has CPUs of its own only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
+            ! a asks for a partition and has exclusive CPUs only: that needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
         "#]],
         );
         check(
@@ -232,7 +234,7 @@ mod tests {
             &wants[..1],
             expect![[r#"
             a: Forbidden
-            ! a asks for a partition and has CPUs of its own only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add `[Service]` and `CapabilityBoundingSet=CAP_SYS_ADMIN`, and restart it
+            ! a asks for a partition and has exclusive CPUs only: the daemon lacks CAP_SYS_ADMIN; `systemctl edit bayplan.service`, add `[Service]` and `CapabilityBoundingSet=CAP_SYS_ADMIN`, and restart it
         "#]],
         );
     }

@@ -1,8 +1,9 @@
 //! How long to insist. In: plans, what became of their writes, and the time. Out: the writes to make now, and what an operator should know.
 //!
-//! A write that fails is tried again after 1, 2, 4 ... 300 seconds. A file that was right and is not any more was changed by somebody else (drift): it is
-//! repaired, up to [`REPAIRS_MAX`] times in [`REPAIRS_WITHIN`]; then it is left to the other for [`TRUCE`] and reported as contested. Who writes it along
-//! with something else ([`Author`]) is no opponent, and is repaired as often as it happens. What is wanted anew is always tried at once.
+//! A write that fails is tried again after 1, 2, 4 ... 300 seconds. A file that was right and is not any more was changed by another program (drift):
+//! it is repaired, up to [`REPAIRS_MAX`] times in [`REPAIRS_WITHIN`]; then it is left to the other for [`TRUCE`] and reported as contested. A program
+//! that writes it along with something else ([`Author`]) is no opponent, and is repaired as often as it happens. What is wanted anew is always tried
+//! at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::author::Author;
 use crate::file_plan::{FilePlan, FileWrite};
 use crate::setting::{Form, Settings, Slot};
 
-/// Repairs of one file before it is left to whoever changes it.
+/// Repairs of one file before it is left to the program that changes it.
 pub const REPAIRS_MAX: usize = 5;
 /// The time in which that many repairs are a fight.
 pub const REPAIRS_WITHIN: Duration = Duration::from_secs(600);
@@ -40,14 +41,14 @@ struct Seen {
 /// Something that has changed for one file, to be told once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Somebody else has changed it; it is repaired.
+    /// Another program has changed it; it is repaired.
     Drifted {
         /// The repair.
         write: FileWrite,
-        /// Who, as far as that can be told.
+        /// The program, as far as that can be told.
         by: Author,
     },
-    /// Somebody else changes it again and again; it is left alone for [`TRUCE`].
+    /// Another program changes it again and again; it is left alone for [`TRUCE`].
     Contested {
         /// The repair that is not made.
         write: FileWrite,
@@ -55,7 +56,7 @@ pub enum Notice {
 }
 
 impl Patience {
-    /// Takes out of the plan what is not to be written now. `author` says who has made a write necessary; `now` only ever grows, from any beginning.
+    /// Takes out of the plan what is not to be written now. `author` says what has made a write necessary; `now` only ever grows, from any beginning.
     pub fn sift(
         &mut self,
         settings: &Settings,
@@ -160,7 +161,7 @@ impl Patience {
         seen.failures == 1
     }
 
-    /// Modes were changed: what is wrong at the next look need not be anybody else's work.
+    /// Modes were changed: what is wrong at the next look need not be the work of another program.
     pub fn unsettle(&mut self) {
         for seen in self.slots.values_mut() {
             seen.was_right = false;
@@ -180,13 +181,13 @@ impl Patience {
         failing.map(|seen| seen.not_before).min()
     }
 
-    /// Files that are left to somebody else.
+    /// Files that are left to another program.
     pub fn contested(&self) -> impl Iterator<Item = &Slot> {
         let contested = self.slots.iter().filter(|(_, seen)| seen.truce_until.is_some());
         contested.map(|(slot, _)| slot)
     }
 
-    /// Files whose last write failed.
+    /// Files with a last write that failed.
     pub fn failing(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().filter(|(_, seen)| seen.failures > 0).map(|(slot, _)| slot)
     }

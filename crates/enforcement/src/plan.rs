@@ -1,10 +1,11 @@
 //! Desired and observed pinnings to an ordered plan. In: both states. Out: writes in three passes, let go, move, and then take.
 //!
 //! A CPU must have left its old owner before a new one takes it. So in the first pass every container that loses CPUs is shrunk to
-//! what it keeps, and in the last every container gets all it should have. A container that keeps no CPU at all cannot let go first, because cgroup v2 reads an empty set as "inherit from the parent" (Documentation/admin-guide/cgroup-v2.rst,
-//! "cpuset.cpus"); it is moved in one write, between the two: to those of its new CPUs that nobody else is just being moved off, or else after him. Only where
-//! containers change all of their CPUs in a circle do they overlap for the length of one write. Guarantees: the plan for a state that is already right is empty;
-//! carrying the plan out gives the desired state; an empty set stands for what is left alone, and is never written.
+//! what it keeps, and in the last every container gets all it should have. A container that keeps no CPU at all cannot let go first, because cgroup
+//! v2 reads an empty set as "inherit from the parent" (Documentation/admin-guide/cgroup-v2.rst, "cpuset.cpus"); it is moved in one write, between the
+//! two: to those of its new CPUs that no other container is just being moved off, or else after that one. Only where containers change all of their
+//! CPUs in a circle do they overlap for the length of one write. Guarantees: the plan for a state that is already right is empty; carrying the plan
+//! out gives the desired state; an empty set stands for what is left alone, and is never written.
 
 use std::fmt;
 
@@ -77,7 +78,7 @@ impl Plan {
     }
 }
 
-/// Somebody else is still on CPUs that it gets.
+/// Another container is still on CPUs that it gets.
 fn must_wait(write: &Write, others: &[&Write]) -> bool {
     let mut others = others.iter().filter(|other| other.container != write.container);
     others.any(|other| other.old.as_ref().is_some_and(|old| old.cpus.intersects(&write.new.cpus)))
@@ -101,7 +102,7 @@ pub fn plan_pinnings(desired: &DesiredState, observed: &ObservedState) -> Plan {
     Plan { writes: plan.groups().into_iter().flatten().cloned().collect() }
 }
 
-/// CPUs that somebody keeps until he is moved.
+/// CPUs that a container keeps until it is moved.
 fn left_by_moves(desired: &DesiredState, observed: &ObservedState) -> CpuSet {
     let mut left = CpuSet::new();
     for (container, new) in desired.iter().filter(|(_, new)| !new.cpus.is_empty()) {

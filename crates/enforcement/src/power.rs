@@ -100,7 +100,7 @@ fn asks_frequency(class: &PowerClass) -> bool {
     governor.is_some() || min.is_some() || max.is_some() || preference.is_some() || turbo.is_some()
 }
 
-/// One who wants turbo is enough to switch it on, and all must want none to switch it off.
+/// One class with turbo is enough to switch it on, and all must want none to switch it off.
 fn machine_turbo(
     switch: TurboSwitch,
     wishes: &[Option<bool>],

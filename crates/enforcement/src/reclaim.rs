@@ -1,13 +1,15 @@
-//! Memory that containers leave idle is reclaimed a little at a time, before anybody lacks it. In: who is in which class, what it has stalled
-//! for lack of memory. Out: what is reclaimed of whom and how often, and whether that is to be done now.
+//! Memory that containers leave idle is reclaimed a little at a time, before another lacks it. In: which container is in which class, how long it has
+//! stalled for lack of memory. Out: what is reclaimed of which container and how often, and whether that is to be done now.
 //!
-//! `memory.reclaim` (Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files"; Linux 5.19, with `swappiness=` 6.9) takes the pages that the kernel's lists have as idle the
-//! longest. Where there is slower memory, and `demotion_enabled` says so (Documentation/ABI/testing/sysfs-kernel-mm-numa), they are moved there; elsewhere files are dropped,
-//! and anonymous pages swapped. Nobody can ask how idle a page is, so what tells that too much was taken is that the container waits for pages
-//! (Documentation/accounting/psi.rst, `memory.pressure`).
+//! `memory.reclaim` (Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files"; Linux 5.19, with `swappiness=` 6.9) takes the pages that the
+//! kernel's lists have as idle the longest. Where there is slower memory, and `demotion_enabled` says so
+//! (Documentation/ABI/testing/sysfs-kernel-mm-numa), they are moved there; elsewhere files are dropped, and anonymous pages swapped. How idle a page
+//! is cannot be asked, so what tells that too much was taken is that the container waits for pages (Documentation/accounting/psi.rst,
+//! `memory.pressure`).
 //!
-//! Of the group whose file is written the kernel takes protected memory, too (include/linux/memcontrol.h, `mem_cgroup_unprotected`), so what `memory.min` and `memory.low` say is left out here. A
-//! write that is under way cannot be called back, and holds up whoever removes the group; hence slices.
+//! In the group that is written to, the kernel takes protected memory, too (include/linux/memcontrol.h, `mem_cgroup_unprotected`), so what
+//! `memory.min` and `memory.low` say is left out here. A write that is under way cannot be called back, and holds up a process that removes the
+//! group; hence slices.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,13 +37,13 @@ pub struct ReclaimClass {
     pub every: Duration,
     /// What one turn asks for, in slices; the kernel may take a little more.
     pub bytes: Bytes,
-    /// Of the time since the last turn, in percent: nothing is taken from who has stalled for lack of memory for longer.
+    /// Of the time since the last turn, in percent: a container that has stalled for lack of memory for longer is skipped.
     pub stalled_percent_max: u8,
     /// How much sooner anonymous pages go than files (0 to 200); `None` is what the machine has (`vm.swappiness`).
     pub swappiness: Option<u8>,
 }
 
-/// Somebody who is in a class.
+/// A container that is in a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReclaimMember {
     /// The container's full name.
@@ -55,7 +57,7 @@ pub struct ReclaimMember {
 /// What is reclaimed of one container again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reclaim {
-    /// Of whom, and by which class.
+    /// From which container, and by which class.
     pub member: ReclaimMember,
     /// How.
     pub class: ReclaimClass,
@@ -168,7 +170,7 @@ pub struct StallSeen {
 /// What a turn does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReclaimTurn {
-    /// Nothing: nobody knows yet whether it lacks memory.
+    /// Nothing: it is not known yet whether it lacks memory.
     First,
     /// It writes.
     Reclaim,

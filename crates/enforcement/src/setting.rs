@@ -1,6 +1,6 @@
 //! What kernel files should say, and what they said. In: values and their owners. Out: a comparison that knows each file's way to write.
 //!
-//! A [`Slot`] is a file, or one line of a file whose lines have keys. Its [`Form`] says when two texts mean the same: sets of CPUs are the same
+//! A [`Slot`] is a file, or one line of a file that has keys on its lines. Its [`Form`] says when two texts mean the same: sets of CPUs are the same
 //! as lists and as masks, `max` is a number, and a line of limits is right when the limits that are wanted are right.
 //!
 //! How the kernel writes values: Documentation/admin-guide/cgroup-v2.rst, "Format" and "Conventions"; Documentation/core-api/irq/irq-affinity.rst for masks; Documentation/filesystems/resctrl.rst,
@@ -20,7 +20,7 @@ pub(crate) const DISKS: &str = "sys/dev/block";
 pub struct Slot {
     /// The file below the root, without a slash in front: `sys/fs/cgroup/kubepods.slice/memory.high`.
     pub path: String,
-    /// The line, in a file whose lines begin with keys: `8:16` in `io.max`, `L3` in `schemata`.
+    /// The line, in a file that has keys at the beginning of its lines: `8:16` in `io.max`, `L3` in `schemata`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -71,7 +71,7 @@ pub enum Form {
         /// The file with the governor.
         governor: String,
     },
-    /// The lower end of a range whose upper end is in the other file. Numbers.
+    /// The lower end of a range with its upper end in the other file. Numbers.
     Lowest {
         /// The file with the upper end.
         highest: String,
@@ -112,14 +112,14 @@ pub enum Form {
     },
 }
 
-/// A value that somebody wants.
+/// A value that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// How it is compared and written.
     pub form: Form,
     /// The text that is to be written, without the key of its line.
     pub value: String,
-    /// For whom: a container's full name, `cpu 3`, `package 0 die 1`.
+    /// What it is for: a container's full name, `cpu 3`, `package 0 die 1`.
     pub unit: String,
     /// Why, in a few words: `class "latency": governor`.
     pub reason: String,

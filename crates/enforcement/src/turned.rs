@@ -1,8 +1,9 @@
 //! What the rebalancer turns in cgroups beside bursts, which are in `cgroup.rs`. In: groups. Out: settings.
 //!
-//! Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files"; of version 1, Documentation/scheduler/sched-bwc.rst, "Management". Only groups are chosen whose other files nobody writes again and again: the kernel refuses
-//! to write the weight of an idle group, which the runtime does for a container's group with every update, and kubelet for the group of a QoS class every
-//! minute, and when it starts, where it gives up. A pod's group gets its weight when it is made.
+//! Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files"; of version 1, Documentation/scheduler/sched-bwc.rst, "Management". Only groups are
+//! chosen with other files that are not written again and again: the kernel refuses to write the weight of an idle group, which the runtime does for
+//! a container's group with every update, and kubelet for the group of a QoS class every minute, and when it starts, where it gives up. A pod's group
+//! gets its weight when it is made.
 
 use crate::cgroup::{CpuQuota, quota_slot};
 use crate::setting::{Form, Setting, Settings, Slot};
@@ -21,12 +22,12 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// A group, for whom it is changed, and why.
+/// A group, what it is changed for, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnedGroup {
     /// The group below the root.
     pub dir: String,
-    /// For whom.
+    /// What it is for.
     pub unit: String,
     /// Why, in a few words.
     pub reason: String,
@@ -50,8 +51,8 @@ impl TurnedGroup {
         }
     }
 
-    /// It runs where nobody else of its parent's wants to. The kernel gives it the default weight when that ends (`sched_group_set_idle`), so the weight that
-    /// it had is kept, too.
+    /// It runs where no other child of its parent wants to. The kernel gives it the default weight when that ends (`sched_group_set_idle`), so the
+    /// weight that it had is kept, too.
     pub fn idle(&self) -> Settings {
         let idle = self.idle_slot();
         let weight = Slot::file(format!("{}/cpu.weight", self.dir));
@@ -62,7 +63,7 @@ impl TurnedGroup {
     /// All in it together get at most what `cpus` CPUs have.
     pub fn limited(&self, quota: CpuQuota, version: CgroupVersion) -> Settings {
         let CpuQuota { quota_us, period_us } = quota;
-        // Not as a container's limit, which its runtime knows: nobody else writes this one.
+        // Not as a container's limit, which its runtime knows: no other program writes this one.
         let setting = |value| self.setting(Form::Text, value);
         let limit = self.limit_slot(version);
         match version {

@@ -1,9 +1,9 @@
 //! What the kernel counts about containers and the node beside the probes. In: kernel files that stay open. Out: counters since their beginning, and
 //! values at this moment.
 //!
-//! What a kernel, a machine or a group does not have is absent, and never zero. A file that cannot be understood is absent, too, and told once by whoever
-//! reads it ([`Kept::oddity`]). Sources: Documentation/admin-guide/cgroup-v2.rst ("Controllers"), Documentation/accounting/psi.rst, and for
-//! the node the documents that `node.rs` names.
+//! What a kernel, a machine or a group does not have is absent, and never zero. A file that cannot be understood is absent, too, and told once by its
+//! reader ([`Kept::oddity`]). Sources: Documentation/admin-guide/cgroup-v2.rst ("Controllers"), Documentation/accounting/psi.rst, and for the node
+//! the documents that `node.rs` names.
 
 mod group;
 mod kept;

@@ -61,7 +61,7 @@ impl Disk for SoundDisk {
 /// What is under each of them that a daemon writes.
 #[derive(Clone, Debug)]
 pub struct Disks {
-    /// Who is where.
+    /// Which containers are where.
     pub journal: Arc<dyn Disk>,
     /// What happened.
     pub history: Arc<dyn Disk>,
@@ -101,7 +101,7 @@ impl Files {
         fs::create_dir_all(dir)
     }
 
-    /// With all its parents; nobody but its owner may look into it.
+    /// With all its parents; only its owner may look into it.
     pub(crate) fn make_private_dir(&self, dir: &Path) -> io::Result<()> {
         self.before(Operation::MakeDir)?;
         DirBuilder::new().recursive(true).mode(0o700).create(dir)
@@ -118,7 +118,7 @@ impl Files {
         regular(OpenOptions::new().append(true).custom_flags(AT_ONCE).open(path)?)
     }
 
-    /// To append to; it must not be there yet, and nobody but its owner may read it.
+    /// To append to; it must not be there yet, and only its owner may read it.
     pub(crate) fn create(&self, path: &Path) -> io::Result<File> {
         self.before(Operation::Open)?;
         let mut options = OpenOptions::new();
@@ -133,7 +133,7 @@ impl Files {
         regular(options.custom_flags(AT_ONCE).open(path)?)
     }
 
-    /// To write, and empty; nobody but its owner may read it.
+    /// To write, and empty; only its owner may read it.
     pub(crate) fn open_new(&self, path: &Path) -> io::Result<File> {
         self.before(Operation::Open)?;
         let mut options = OpenOptions::new();

@@ -37,7 +37,7 @@ impl FakeKernel {
         FakeKernel { files: files.collect(), ..FakeKernel::default() }
     }
 
-    /// Files whose paths end so take texts by this rule.
+    /// Files with paths that end so take texts by this rule.
     #[must_use]
     pub fn with_rule(mut self, path_end: &'static str, rule: Rule) -> FakeKernel {
         self.rules.push((path_end, rule));
@@ -84,7 +84,7 @@ impl Kernel for FakeKernel {
         if is_dir { Ok(names.into_iter().map(str::to_owned).collect()) } else { Err(Errno::ENOENT) }
     }
 
-    /// A directory is a file whose path ends with a slash.
+    /// A directory is a file with a path that ends in a slash.
     fn make_dir(&mut self, dir: &str) -> Result<(), Errno> {
         if self.list(dir).is_ok() {
             return Err(Errno::EEXIST);

@@ -3,7 +3,7 @@
 //!
 //! What it knows is from `Documentation/filesystems/resctrl.rst` and from what fs/resctrl answers: control groups use up CLOSIDs and RMIDs,
 //! monitor groups RMIDs; masks are checked as in "Cache Bit Masks"; `info/last_cmd_status` has a word to each refusal.
-//! `cpus` and `size`, which nobody here reads, are not there, and nothing is counted.
+//! `cpus` and `size`, which nothing here reads, are not there, and nothing is counted.
 
 mod command;
 mod show;
@@ -21,12 +21,12 @@ use crate::kernel::Kernel;
 /// How a group shares what it has (`mode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupMode {
-    /// With everybody.
+    /// With all groups.
     #[default]
     Shareable,
-    /// With nobody.
+    /// With no other group.
     Exclusive,
-    /// With nobody, and it takes nothing any more.
+    /// With no other group, and it takes nothing any more.
     PseudoLocked,
 }
 
@@ -73,7 +73,7 @@ pub struct FakeResctrl {
     status: String,
     events: BTreeMap<u32, VecDeque<ThreadEvent>>,
     faults: BTreeMap<String, VecDeque<Errno>>,
-    /// RMIDs of groups that have gone, which nobody gets before their lines have left the cache.
+    /// RMIDs of groups that have gone, which no group gets before their lines have left the cache.
     in_limbo: u32,
 }
 
@@ -179,7 +179,7 @@ impl FakeResctrl {
         self.in_limbo = rmids;
     }
 
-    /// Somebody else gives a group another mode.
+    /// Another program gives a group another mode.
     pub fn set_mode(&mut self, group: &str, mode: GroupMode) {
         if let Some(group) = self.groups.get_mut(group) {
             group.mode = mode;
@@ -224,7 +224,7 @@ impl FakeResctrl {
         )
     }
 
-    /// Everything that nobody has to himself.
+    /// Everything that no group has alone.
     fn lines_of_a_new_group(&self) -> Lines {
         let mut lines = Lines::new();
         for name in ["L2", "L2CODE", "L2DATA", "L3", "L3CODE", "L3DATA"] {

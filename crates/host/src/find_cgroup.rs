@@ -27,8 +27,8 @@ pub struct ContainerCgroup {
     pub dirs: Vec<String>,
 }
 
-/// The cgroup (version 2) of the container with this id, whose pod's cgroup kubelet calls `parent`; `pid` is a process of the container.
-/// `None`: it has none, or none any more.
+/// The cgroup (version 2) of the container with this id in the pod's cgroup that kubelet calls `parent`; `pid` is a process of the container. `None`:
+/// it has none, or none any more.
 ///
 /// # Errors
 /// [`CgroupError`] when it cannot be looked for.
@@ -84,7 +84,7 @@ pub fn pod_cgroup(parent: &str) -> Option<String> {
     Some(format!("{CGROUPS}/{}", cgroup_dir(parent)?.to_str()?))
 }
 
-/// The group whose files say where a container may run: its own, or where cgroups are of version 1 that of the hierarchy `cpuset`
+/// The group with the files that say where a container may run: its own, or where cgroups are of version 1 that of the hierarchy `cpuset`
 /// (Documentation/admin-guide/cgroup-v1/cpusets.rst). `None`: it has none, or none any more.
 ///
 /// # Errors
@@ -128,7 +128,7 @@ pub fn find_cgroup_paths(root: &Path, ids: &BTreeSet<u64>) -> BTreeMap<u64, Stri
     if let Some(id) = own(&mount).filter(|id| ids.contains(id)) {
         found.insert(id, "/".to_owned());
     }
-    // One that goes meanwhile has nobody in it.
+    // One that goes meanwhile has no process in it.
     while let Some(dir) = todo.pop().filter(|_| found.len() < ids.len()) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             if !entry.file_type().is_ok_and(|it| it.is_dir()) {

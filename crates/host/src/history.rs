@@ -2,7 +2,7 @@
 //! of which the oldest go first, and the records again.
 //!
 //! Segments are files `00000001`, `00000002` and so on. Each has a first line `bayplan-history 1`, and then lines as of `lines.rs`.
-//! Whoever begins a segment begins it with what has to be known to understand it, because those before it may be gone.
+//! A segment begins with what has to be known to understand it, because those before it may be gone.
 //!
 //! Nothing here waits for the disk: the kernel writes within half a minute, a killed process loses nothing, and a machine that loses its
 //! power the last moments. Guarantees: a record is there whole or not at all, and damage costs what it touches.

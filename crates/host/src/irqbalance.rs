@@ -57,10 +57,10 @@ impl Balancers {
     }
 }
 
-/// It answers and closes; to who is not root with nothing.
+/// It answers and closes; to a process that is not root with nothing.
 fn ask(root: &Path, path: &str, text: &str) -> Result<String, Errno> {
     let mut stream = connect_to(&root.join(path)).map_err(|errno| match errno {
-        // Nobody listens any more.
+        // No process listens any more.
         Errno::ECONNREFUSED => Errno::ENOENT,
         errno => errno,
     })?;
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(read().unwrap(), "1");
         kernel.write(SOCKET, "1-3").unwrap();
         let mut read = || kernel.read(SOCKET);
-        // Not scanned yet; scanned; somebody else has told it something.
+        // Not scanned yet; scanned; another program has told it something.
         assert_eq!([read(), read(), read()], ["1-3", "1-3", "1"].map(|it| Ok(it.to_owned())));
         kernel.write(SOCKET, "\n").unwrap();
         assert_eq!(kernel.read(SOCKET), Err(Errno::EPROTO));
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(kernel.read(SOCKET), Err(Errno::ENOENT));
     }
 
-    /// Nobody waits for one that answers nobody.
+    /// A daemon that does not answer is not waited for.
     #[test]
     fn one_that_does_not_answer_is_told_to_be_so() {
         let root = tempfile::tempdir().unwrap();

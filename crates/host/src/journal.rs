@@ -5,8 +5,8 @@
 //! unknown version cost what they hold and nothing else: every other record is returned, and the dropped ones are listed. Records must
 //! not depend on their neighbours.
 //!
-//! A disk that refuses writes does not keep anybody from reading: the journal is open then, but has to be written anew before anything
-//! is appended. The same holds for a damaged one, so that nothing is ever appended to a torn line.
+//! A disk that refuses writes does not prevent reading: the journal is open then, but has to be written anew before anything is appended. The same
+//! holds for a damaged one, so that nothing is ever appended to a torn line.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek as _, SeekFrom};
@@ -87,7 +87,7 @@ impl Journal {
         Ok((journal, recovered.unwrap_or_else(unreadable)))
     }
 
-    /// As [`Self::open_on`], without having read anything: for whoever would rather wait for the disk than do without what is in the file.
+    /// As [`Self::open_on`], without having read anything: for a caller that would rather wait for the disk than do without what is in the file.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -235,7 +235,7 @@ fn take_lock(files: &Files, dir: &Path) -> Result<File, JournalError> {
     }
 }
 
-/// `None` where the disk is full, read-only or broken, which may end; other errors are somebody's mistake.
+/// `None` where the disk is full, read-only or broken, which may end; other errors are mistakes.
 fn unless_disk_refuses<T>(result: Result<T, JournalError>) -> Result<Option<T>, JournalError> {
     let is_refusal = |error: &io::Error| {
         matches!(

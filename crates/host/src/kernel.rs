@@ -301,13 +301,13 @@ pub enum WriteFailure {
 }
 
 impl WriteFailure {
-    /// Nothing is left to write, and nobody has failed.
+    /// Nothing is left to write, and nothing has failed.
     pub fn is_gone(&self) -> bool {
         *self == WriteFailure::Gone
     }
 
-    /// The kernel lets nobody change this: interrupts of one CPU, and those that it manages itself (`write_irq_affinity` of the kernel; EPERM since
-    /// Linux 6.11; EACCES for root without CAP_DAC_OVERRIDE, because their files are nobody's to write).
+    /// The kernel lets no program change this: interrupts of one CPU, and those that it manages itself (`write_irq_affinity` of the kernel; EPERM
+    /// since Linux 6.11; EACCES for root without CAP_DAC_OVERRIDE, because no user may write their files).
     pub fn is_for_good(&self, slot: &Slot) -> bool {
         let is_refused = matches!(
             self,

@@ -245,7 +245,7 @@ fn check_path(at: usize, path: &str) -> Result<(), FilesError> {
     if is_plain { Ok(()) } else { Err(wrong(at, path, "a path without `..` and empty names")) }
 }
 
-/// Splits at the first directory whose name is a word and a number: what is before the number, the number, what is after it.
+/// Splits at the first directory with a name that is a word and a number: what is before the number, the number, what is after it.
 fn split_number(path: &str) -> Option<(&str, CpuId, &str)> {
     let mut start = 0;
     for name in path.split('/') {

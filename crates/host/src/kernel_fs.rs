@@ -337,7 +337,7 @@ impl KernelFs {
         self.parsed(dir, file, |text| text.parse().ok())
     }
 
-    /// What `parse` makes of the first line that it can use. Only that line is recorded: the others may hold what is nobody's business.
+    /// What `parse` makes of the first line that it can use. Only that line is recorded: the others may hold what is private.
     pub(crate) fn line<T>(
         &mut self,
         dir: &Dir,
@@ -490,7 +490,7 @@ fn read_bounded(dir: &OwnedFd, file: &str, buffer: &mut Vec<u8>) -> nix::Result<
             Err(error) => return Err(error),
         };
         len += got;
-        // A pipe into which nobody writes is empty, too.
+        // A pipe without a writer is empty, too.
         let is_regular = || {
             let kind = fstat(&fd)?.st_mode & SFlag::S_IFMT.bits();
             nix::Result::Ok(kind == SFlag::S_IFREG.bits())

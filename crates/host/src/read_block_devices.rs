@@ -1,8 +1,8 @@
 //! Which disks the patterns of block I/O classes stand for now. In: paths and patterns such as `/dev/disk/by-id/*SSD*`. Out: disks.
 //!
-//! A path or link below `/dev` leads to a node whose name is that of the device in sysfs (with `!` for `/`,
-//! Documentation/ABI/stable/sysfs-block); a directory with a file `partition` is a partition, and its disk is the directory around it. Devices come
-//! and go, so this is asked anew whenever settings are made.
+//! A path or link below `/dev` leads to a node with the name that the device has in sysfs (with `!` for `/`, Documentation/ABI/stable/sysfs-block); a
+//! directory with a file `partition` is a partition, and its disk is the directory around it. Devices come and go, so this is asked anew whenever
+//! settings are made.
 
 use std::fs;
 use std::path::{Path, PathBuf};

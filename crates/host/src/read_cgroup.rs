@@ -73,7 +73,7 @@ struct OpenFile {
 }
 
 impl CpuFiles {
-    /// Opens those of the container with this id, whose pod's cgroup is `parent`: a path (`/kubepods/burstable/pod1`), a slice
+    /// Opens those of the container with this id in the pod's cgroup `parent`: a path (`/kubepods/burstable/pod1`), a slice
     /// (`kubepods-burstable-pod1.slice`), or a container's own path as runtimes tell it (`SLICE:PREFIX:ID`). `root` holds `sys`. `None`:
     /// there is no such cgroup.
     ///

@@ -60,7 +60,7 @@ fn read_affinity(root: &Path, pid: u32) -> Option<CpuSet> {
     read_process_pinning(root, pid).ok().flatten().map(|(cpus, _)| cpus)
 }
 
-/// Programs that start containers, whose affinity containers inherit.
+/// Programs that start containers; containers inherit their affinity.
 const RUNTIMES: [&str; 2] = ["containerd", "crio"];
 
 /// The runtime's own affinity, where that is narrower than the set of its cgroup: the program, and its CPUs.

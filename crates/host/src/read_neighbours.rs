@@ -1,4 +1,4 @@
-//! Who else on this node gives CPUs to containers. In: processes, and the file in which the DRA CPU driver says which CPUs are claimed.
+//! Other programs on this node that give CPUs to containers. In: processes, and the file in which the DRA CPU driver says which CPUs are claimed.
 //! Out: command lines (proc_pid_cmdline(5)), and a set of CPUs (the Container Device Interface specification, "CDI JSON Specification").
 
 use std::fs::{self, File};
@@ -37,7 +37,7 @@ pub enum ClaimsError {
         source: serde_json::Error,
     },
     /// A claim has something else than CPUs.
-    #[error("{} has `{variable}`, whose value is not a CPU list", path.display())]
+    #[error("{} has `{variable}`, which is not a CPU list", path.display())]
     Cpus {
         /// The file.
         path: PathBuf,
@@ -157,7 +157,7 @@ mod tests {
         check_claims("{", Err("FILE is not JSON"));
         check_claims(
             r#"{"devices":[{"containerEdits":{"env":["DRA_CPUSET_1=x"]}}]}"#,
-            Err("FILE has `DRA_CPUSET_1=x`, whose value is not a CPU list"),
+            Err("FILE has `DRA_CPUSET_1=x`, which is not a CPU list"),
         );
     }
 

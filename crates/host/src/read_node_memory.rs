@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 pub struct NodeMemory {
     /// All of it.
     pub total: Bytes,
-    /// What is free, and what files have that nobody has used lately.
+    /// What is free, and what files have that has not been used lately.
     pub available: Bytes,
 }
 

@@ -83,7 +83,7 @@ impl Reader<'_> {
         policies.collect()
     }
 
-    /// None of whose CPUs is online has no policy.
+    /// A policy without an online CPU is left out.
     fn policy(&mut self, dir: String, is_without_turbo: bool) -> Option<PolicyOffer> {
         let cpus = self.words(&format!("{dir}/affected_cpus"));
         let cpus: CpuSet = cpus.iter().filter_map(|it| plain_number(it)).map(CpuId).collect();

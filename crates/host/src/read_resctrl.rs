@@ -39,7 +39,7 @@ pub struct Resctrl {
 /// Reads everything that classes and groups depend on.
 ///
 /// # Errors
-/// The kernel's answer where groups cannot be listed: who is there must be known before anything is made or removed.
+/// The kernel's answer where groups cannot be listed: which groups are there must be known before anything is made or removed.
 pub fn read_resctrl(kernel: &mut dyn Kernel) -> Result<ResctrlState, Errno> {
     if kernel.list(&format!("{RESCTRL}/info")).is_err() {
         let known = kernel.read("proc/filesystems").unwrap_or_default();
@@ -72,7 +72,7 @@ impl Reader<'_> {
             let line = lines.get(name)?;
             closids.extend(reader.value::<u32>(name, "num_closids"));
             let info = reader.cache(name, line)?;
-            // Somebody may have the code to himself, or the data.
+            // Another group may have the code to itself, or the data.
             let other = is_split.then(|| reader.taken(names[2]));
             let mut info = CacheInfo { is_split, ..info };
             for (id, bits) in other.into_iter().flatten() {

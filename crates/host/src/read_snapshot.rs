@@ -30,7 +30,7 @@ const NODE_DIR: &str = "sys/devices/system/node";
 const CGROUP_DIR: &str = "sys/fs/cgroup";
 /// Below `kubepods`: QoS class, pod, container.
 const CONTAINER_DEPTH_MAX: usize = 3;
-/// Stands for our own group in a record: the real name may tell who runs bayplan.
+/// Stands for our own group in a record: the real name may tell the user that runs bayplan.
 const GROUP_RECORDED: &str = "self";
 
 /// How much is read. A deeper reading has all that a shallower one has.
@@ -84,8 +84,8 @@ pub fn read_files(files: KernelFiles, depth: Depth) -> Result<Snapshot, ReadErro
     Ok(read_all(KernelFs::of(Arc::new(files)), Path::new("/"), depth)?.0)
 }
 
-/// Every file that a reading looks at, without anything that says whose machine it is: no serial numbers, hardware addresses, host
-/// names, and of the kernel's command line the options for CPUs and memory alone.
+/// Every file that a reading looks at, without anything that identifies the machine: no serial numbers, hardware addresses, host names, and of the
+/// kernel's command line the options for CPUs and memory alone.
 ///
 /// # Errors
 /// [`ReadError`] when there is no CPU directory.
@@ -146,7 +146,7 @@ fn read_cgroups(fs: &mut KernelFs, snapshot: &mut Snapshot) {
     snapshot.partitioned = fs.value(&root, "cpuset.cpus.isolated");
     if let Some(cpus) = &mut snapshot.partitioned {
         cpus.subtract(&of_containers);
-        // Later kernels (seen on 6.12) list those that `isolcpus=` names, too, which are in nobody's partition.
+        // Later kernels (seen on 6.12) list those that `isolcpus=` names, too, which are in no partition.
         if let Some(at_boot) = &snapshot.isolated {
             cpus.subtract(at_boot);
         }
@@ -166,8 +166,8 @@ fn read_cgroups(fs: &mut KernelFs, snapshot: &mut Snapshot) {
     }
 }
 
-/// CPUs in partitions that are groups of containers: these were assigned to them, and are in nobody else's hands. The kernel takes them away from
-/// all other groups, ours too.
+/// CPUs in partitions that are groups of containers: these were assigned to them, and to nothing else. The kernel takes them away from all other
+/// groups, ours too.
 fn partitions_of_containers(fs: &mut KernelFs) -> CpuSet {
     let found = pods::kubepods_below(CGROUP_DIR, &mut |dir| fs.dir_names(dir));
     let mut groups: Vec<(String, usize)> = found.into_iter().map(|path| (path, 0)).collect();
@@ -376,7 +376,7 @@ mod tests {
         root
     }
 
-    /// A server with everything that tells whose it is.
+    /// A server with everything that identifies it.
     const REVEALING: &str = "\
 proc/cmdline BOOT_IMAGE=/vmlinuz root=UUID=5e0c ro ip=10.1.2.3::10.1.2.1:255.255.255.0:node17 isolcpus=1 nohz_full=1 ds=nocloud;s=secret
 proc/meminfo MemTotal: 2048 kB\\nMemFree: 4711 kB

@@ -1,8 +1,9 @@
-//! Which disks are below directories and files, so that who uses them can be near them. In: paths. Out: disks, by path.
+//! Which disks are below directories and files, so that containers that use them can be near them. In: paths. Out: disks, by path.
 //!
-//! No path is followed, because a file system of the network may hang, but for kubelet's links to devices on the system's own disk. The table of mounts
-//! says what is mounted where (proc_pid_mountinfo(5); that of process 1, which is the host's), and sysfs which disks that consists of
-//! (Documentation/ABI/stable/sysfs-block; `slaves` of what device mapper and md have made). The disk of the system itself says nothing: everybody uses it.
+//! No path is followed, because a file system of the network may hang, but for kubelet's links to devices on the system's own disk. The table of
+//! mounts says what is mounted where (proc_pid_mountinfo(5); that of process 1, which is the host's), and sysfs which disks that consists of
+//! (Documentation/ABI/stable/sysfs-block; `slaves` of what device mapper and md have made). The disk of the system itself says nothing: every process
+//! uses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,9 +1,9 @@
 //! Makes and removes groups of resctrl and puts threads into them. In: a plan of groups, and which cgroup belongs into which group. Out: what
 //! became of it (`Documentation/filesystems/resctrl.rst`, "Resource alloc and monitor groups").
 //!
-//! A thread inherits the group of the one that made it, so a container is in its group when a look at its threads finds nobody outside; one
-//! that was made by a thread that had not been moved yet is found by the next look. Each id is a write of its own, because older
-//! kernels take no more and newer ones stop at the first thread that has ended.
+//! A thread inherits the group of the one that made it, so a container is in its group when a look at its threads finds none outside; one that was
+//! made by a thread that had not been moved yet is found by the next look. Each id is a write of its own, because older kernels take no more and
+//! newer ones stop at the first thread that has ended.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +53,8 @@ pub struct Assignment {
     pub control: String,
     /// A monitor group's in it, which only takes threads that are in the control group.
     pub monitor: Option<String>,
-    /// Only threads in these groups are moved into the control group, by their directories; all others stay where somebody else has put them. `None`: all
-    /// are.
+    /// Only threads in these groups are moved into the control group, by their directories; all others stay where another program has put them.
+    /// `None`: all are.
     pub out_of: Option<Vec<String>>,
     /// Groups of others, by their directories, out of which no thread is moved into the monitor group.
     pub others: Vec<String>,
@@ -82,9 +82,9 @@ pub struct AssignReport {
 
 /// What a look at a container's threads has found.
 enum Found {
-    /// Somebody was outside and was moved, and another look is worth it.
+    /// A thread was outside and was moved, and another look is worth it.
     Outside,
-    /// Everybody is where he belongs.
+    /// Every thread is where it belongs.
     Settled,
     /// It has no threads, or they cannot be moved.
     Nothing,
@@ -112,7 +112,7 @@ pub fn assign_threads(kernel: &mut dyn Kernel, assignments: &[Assignment]) -> As
     report
 }
 
-/// Moves whoever is outside.
+/// Moves the threads that are outside.
 fn look<'a>(
     kernel: &mut dyn Kernel,
     assignment: &'a Assignment,
@@ -141,7 +141,7 @@ fn look<'a>(
     }
 }
 
-/// First into the control group, then into the monitor group; whether somebody was outside.
+/// First into the control group, then into the monitor group; whether a thread was outside.
 fn settle<'a>(
     kernel: &mut dyn Kernel,
     assignment: &'a Assignment,
@@ -155,7 +155,7 @@ fn settle<'a>(
         None => report.moved += move_into(kernel, control, &mut threads, members)?,
         Some(groups) => {
             let mut misplaced = within(kernel, groups, &threads, members)?;
-            // The root's `tasks` has most threads of the node: it is not read for nobody.
+            // The root's `tasks` has most threads of the node: it is not read without need.
             if !misplaced.is_empty() {
                 report.moved += move_into(kernel, control, &mut misplaced, members)?;
             }
@@ -183,9 +183,9 @@ fn within<'a>(
     for group in groups {
         match members_of(kernel, group, members) {
             Ok(inside) => found.extend(threads.intersection(inside).copied()),
-            // Whoever was in it is in the root's now.
+            // The threads that were in it are in the root's now.
             Err(WriteFailure::Gone) => {}
-            // Nobody may look into a pseudo-locked one, and no threads are in it.
+            // A pseudo-locked one cannot be looked into, and no threads are in it.
             Err(WriteFailure::Refused { errno: Errno::EACCES | Errno::EPERM, .. }) => {}
             Err(failure) => return Err(failure),
         }

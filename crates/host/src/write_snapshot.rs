@@ -112,7 +112,13 @@ impl Writer {
         if let Some(cpus) = &cpu.cluster_cpus {
             self.both(&topology, "cluster_cpus", "cluster_cpus_list", cpus);
         }
-        if let Some(cpus) = packages.package(cpu) {
+        for (of, around) in [("book", &cpu.book), ("drawer", &cpu.drawer)] {
+            let Some(around) = around else { continue };
+            self.maybe(format!("{topology}/{of}_id"), around.id);
+            let names = (format!("{of}_siblings"), format!("{of}_siblings_list"));
+            self.both(&topology, &names.0, &names.1, &around.cpus);
+        }
+        if let Some(cpus) = packages.package(cpu).or(cpu.package_cpus.as_ref()) {
             self.both(&topology, "package_cpus", "package_cpus_list", cpus);
             self.both(&topology, "core_siblings", "core_siblings_list", cpus);
         }
@@ -247,7 +253,7 @@ impl Writer {
     }
 }
 
-/// The class whose members make device nodes of such a name.
+/// The class with members that make device nodes of such a name.
 fn class_of(node: &str) -> &'static str {
     let is_controller = node
         .strip_prefix("nvme")

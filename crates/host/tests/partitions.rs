@@ -1,5 +1,5 @@
-//! Plans for partitions, carried out on a kernel that refuses what Linux refuses: whoever comes, moves and goes, nobody's CPUs overlap at any moment, and
-//! in the end there is nothing left of it.
+//! Plans for partitions, carried out on a kernel that refuses what Linux refuses: whichever containers come, move and go, no CPUs overlap at any
+//! moment, and in the end there is nothing left of it.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ fn parent(group: &str) -> &str {
     group.rsplit_once('/').map_or("", |(above, _)| above)
 }
 
-/// Neighbours' sets must not overlap (`cpuset_cpumask_can_shrink`, `cpus_excl_conflict` of the kernel). A partition whose CPUs change under it is
-/// a bug of the plan here, although Linux allows some of that.
+/// Neighbours' sets must not overlap (`cpuset_cpumask_can_shrink`, `cpus_excl_conflict` of the kernel). A change of a partition's CPUs under it is a
+/// bug of the plan here, although Linux allows some of that.
 fn write_exclusive(files: &mut Files, path: &str, text: &str) -> Result<(), Errno> {
     let group = parent(path);
     let wanted: CpuSet = text.trim().parse().map_err(|_| Errno::EINVAL)?;

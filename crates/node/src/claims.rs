@@ -1,12 +1,12 @@
-//! CPUs that somebody else has chosen for a pod, for all of its containers together (Koordinator's scheduler, by annotation). In: the state.
-//! Out: pools without these CPUs, and who has to move for that.
+//! CPUs that another component has chosen for a pod, for all of its containers together (Koordinator's scheduler, by annotation). In: the state. Out:
+//! pools without these CPUs, and which containers have to move for that.
 //!
-//! CPUs that are claimed are nobody's in the ledger, as those of another's cpuset partition: while a container of the pod is known, they are
-//! in no pool. Its containers run on exactly these CPUs and hold none. All of it follows from what the containers' pods say: no record of the
+//! CPUs that are claimed are given to no container in the ledger, as those of another's cpuset partition: while a container of the pod is known, they
+//! are in no pool. Its containers run on exactly these CPUs and hold none. All of it follows from what the containers' pods say: no record of the
 //! journal is needed, and it is the same whichever of them was found first.
 //!
-//! Who is to be created is refused where his CPUs cannot be his pod's alone. Who runs already runs on: owners of his CPUs are given others,
-//! and of what he has not alone then, an operator is told.
+//! A container that is to be created is refused where its CPUs cannot be its pod's alone. One that runs already runs on: owners of its CPUs are given
+//! others, and of what it has not alone then, an operator is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ const LIST_SHOWN_MAX: usize = 60;
 /// Containers that are named in a message.
 const NAMES_SHOWN_MAX: usize = 3;
 
-/// What somebody else has chosen for a container's pod.
+/// What another component has chosen for a container's pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claim {
     /// None: nothing was chosen.
@@ -72,8 +72,8 @@ impl NodeState {
         Claim { is_left_alone: wishes.preserve.cpus, cpus: wishes.claimed }
     }
 
-    /// The CPUs on which a container runs because they were chosen for its pod: as far as they are online, and in nobody's cpuset partition. `None`
-    /// also where no such CPU is left; then it shares those of everybody.
+    /// The CPUs on which a container runs because they were chosen for its pod: as far as they are online, and in no cpuset partition. `None` also
+    /// where no such CPU is left; then it shares those of all.
     pub(crate) fn chosen_cpus(&self, id: ContainerId) -> Option<CpuSet> {
         let claim = Some(&self.containers.get(&id)?.claim).filter(|it| it.is_pinned())?;
         let cpus = claim.cpus.intersection(&self.machine.unplaced_cpus());
@@ -126,7 +126,7 @@ impl NodeState {
         self.reseat_from(&places, By::Room, &BTreeMap::new(), now, step);
     }
 
-    /// Who would not keep the CPUs of his own, on which nobody may lay a hand, because what he shares beside them is claimed.
+    /// Which containers would not keep their exclusive CPUs, which must not be taken from them, because what they share beside them is claimed.
     fn who_would_lose(&self, claimed: &CpuSet, now: Timestamp) -> Option<String> {
         let mut then = self.clone();
         let all = self.claimed.union(claimed);
@@ -137,10 +137,11 @@ impl NodeState {
         let losers =
             self.containers.iter().filter(|(id, _)| !own(self, id).is_subset(&own(&then, id)));
         let names = list_names(losers.map(|(_, it)| it.full_name()));
-        (!names.is_empty()).then(|| format!("{names} would lose CPUs of their own"))
+        (!names.is_empty()).then(|| format!("{names} would lose exclusive CPUs"))
     }
 
-    /// The place of a container in the journal; that of one whose CPUs were chosen holds none, whatever a daemon has written that knew nothing of that.
+    /// The place of a container in the journal; that of one with CPUs that were chosen holds none, whatever a daemon has written that knew nothing of
+    /// that.
     pub(crate) fn as_claimed(&self, id: ContainerId, had: Allocation) -> Allocation {
         let claiming = self.containers.get(&id).filter(|it| !it.claim.cpus.is_empty());
         let holds = !had.exclusive.is_empty() || had.shared != Some(MilliCpu::ZERO);
@@ -155,7 +156,7 @@ impl NodeState {
         }
     }
 
-    /// Why a newcomer cannot have the CPUs that were chosen for its pod.
+    /// Why a new container cannot have the CPUs that were chosen for its pod.
     pub(crate) fn claim_refused(
         &self,
         spec: &NewContainer,
@@ -268,7 +269,7 @@ impl NodeState {
             let runs = self.pinning(id).map(|it| it.cpus).filter(|cpus| !cpus.is_empty());
             let runs = runs.map(|cpus| format!("; it runs on {}", shown_cpus(&cpus)));
             let message = format!(
-                "{}: of CPUs {}, which were chosen for its pod, {} are offline, reserved or somebody else's{}",
+                "{}: of CPUs {}, which were chosen for its pod, {} are offline, reserved or another container's{}",
                 container.full_name(),
                 shown_cpus(&container.claim.cpus),
                 shown_cpus(&new),

@@ -1,5 +1,5 @@
-//! Cold starts: who begins with slow memory only, and when that ends. In: the state, what pods ask for. Out: requests on slow memory, and later
-//! the memory of the container's CPUs, told like any other change.
+//! Cold starts: which containers begin with slow memory only, and when that ends. In: the state, what pods ask for. Out: requests on slow memory, and
+//! later the memory of the container's CPUs, told like any other change.
 //!
 //! ```text
 //! No        Until(time) ── the time comes ─▶ Over
@@ -115,13 +115,13 @@ impl NodeState {
             let Cold::Until(time) = container.cold else { continue };
             let wanted = read_annotations(&container.spec, &self.rules).0.tuning.cold_start;
             let wanted = wanted.and_then(|it| SignedDuration::try_from(it).ok());
-            // Who has lost the annotation has waited long enough.
+            // A container that has lost the annotation has waited long enough.
             let latest = now.checked_add(wanted.unwrap_or_default()).unwrap_or(now);
             container.cold = Cold::Until(time.min(latest));
         }
     }
 
-    /// Ends the cold starts whose time has come.
+    /// Ends the cold starts that have lasted long enough.
     pub(crate) fn end_cold_starts(&mut self, now: Timestamp, step: &mut Step) {
         self.bound_cold_starts(now);
         if self.next_warming().is_none_or(|it| it > now) {

@@ -4,12 +4,13 @@
 //! When and how much is `compactor.rs`; this is what the daemon adds:
 //!
 //! 1. Joining holes waits for the next sync, so no call of kubelet waits for it, not even the one that made it due; and for a sync
-//!    that finds the node at rest: nobody is being created, placed in doubt or updated by kubelet, and everybody is where he should be.
-//! 2. Room for somebody is made before his answer; for one who would be refused, when that would be the last word. That does not wait for
-//!    others that are being created, but does not move them either.
+//!    that finds the node at rest: no container is being created, placed in doubt or updated by kubelet, and each is where it should be.
+//! 2. Room for a request is made before its answer; for one that would be refused, when that would be the last word. That does not wait for others
+//!    that are being created, but does not move them either.
 //!
-//! Moved is only who is known to be where the ledger has him. Never moved are: who said so (`immovable`), whose CPUs or memory are left
-//! alone (`preserve`), who is on reserved CPUs, who is being created or in doubt, and who is being updated by kubelet.
+//! Moved is only a container that is known to be where the ledger has it. Never moved are: containers that ask for that (`immovable`), those that
+//! have CPUs or memory left alone (`preserve`), those on reserved CPUs, those that are being created or in doubt, and those that are being updated by
+//! kubelet.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,7 @@ impl NodeState {
         self
     }
 
-    /// What is due is done by the next sync that finds the node at rest, so one is asked for when somebody has left or a creation has ended.
+    /// What is due is done by the next sync that finds the node at rest, so one is asked for when a container has left or a creation has ended.
     pub(crate) fn note_holes(&mut self, step: &mut Step, is_creation_over: bool) {
         let has_left = step.records.iter().any(|record| matches!(record, Record::Released { .. }));
         if has_left {
@@ -114,7 +115,7 @@ impl NodeState {
             && plan_pinnings(&self.desired(), &self.observed).is_empty()
     }
 
-    /// Who may be moved, with what he asks for.
+    /// Containers that may be moved, with what they ask for.
     fn movable(&self) -> BTreeMap<ContainerId, Request> {
         let held = self.ledger.allocations();
         let movable = held.filter_map(|(id, held)| {
@@ -129,7 +130,7 @@ impl NodeState {
         movable.collect()
     }
 
-    /// What somebody asks for who owns CPUs, if he may be moved.
+    /// What an exclusive container asks for, if it may be moved.
     pub(crate) fn movable_one(&self, id: ContainerId) -> Option<Request> {
         let (held, container) = (self.ledger.allocation(id)?, self.containers.get(&id)?);
         let is_owner = !held.exclusive.is_empty() && held.shared.is_none();

@@ -1,9 +1,9 @@
-//! When room is made and holes are joined, and what that may cost: the rule that the daemon and the simulator share. In: who comes and
-//! goes, the ledger, who may be moved. Out: moves to be made.
+//! When room is made and holes are joined, and what that may cost: the rule that the daemon and the simulator share. In: which containers come and
+//! go, the ledger, which ones may be moved. Out: moves to be made.
 //!
-//! 1. Who would get CPUs of several NUMA nodes, or none, has room made for him in one, before he is placed.
-//! 2. After somebody with CPUs of his own has come, or anybody has left, holes are due to be joined. Whoever uses this says when: the
-//!    simulator at once, the daemon when nobody waits for it. All that is due by then is one plan.
+//! 1. A request that would get CPUs of several NUMA nodes, or none, has room made for it in one, before it is placed.
+//! 2. After an exclusive container has come, or any container has left, holes are due to be joined. The caller says when: the simulator at once, the
+//!    daemon when no call waits for it. All that is due by then is one plan.
 //!
 //! Budget: the moves that follow from one event have one, so what room has cost is not there for joining. A departure brings a whole one.
 
@@ -43,7 +43,7 @@ impl Compactor {
         *self = Compactor { due, ..Compactor::new(config) };
     }
 
-    /// Somebody asks for a place; `first` is what he would get. Whether room is to be made for him.
+    /// A container asks for a place; `first` is what it would get. Whether room is to be made for it.
     pub fn wants_room(
         &mut self,
         ledger: &Ledger,
@@ -56,7 +56,7 @@ impl Compactor {
         self.config.enabled && request.demand.exclusive() > 0 && !is_good()
     }
 
-    /// The fewest moves after which somebody gets all of his CPUs in one NUMA node; none where that cannot be.
+    /// The fewest moves after which a request gets all of its CPUs in one NUMA node; none where that cannot be.
     pub fn plan_room(
         &mut self,
         ledger: &Ledger,
@@ -72,14 +72,14 @@ impl Compactor {
         plan.moves
     }
 
-    /// Somebody has a place since.
+    /// A container has a place since.
     pub fn has_come(&mut self, request: &Request) {
         if self.config.enabled && request.demand.exclusive() > 0 {
             self.due.get_or_insert(self.left);
         }
     }
 
-    /// Somebody has given his place back.
+    /// A container has given its place back.
     pub fn has_left(&mut self) {
         if self.config.enabled {
             self.due = Some(self.config.limits);

@@ -59,7 +59,7 @@ impl Decision {
         }
     }
 
-    /// Adds to the outcome where the container was moved from and to, and why. Only the last move stays: who lives long is moved often.
+    /// Adds to the outcome where the container was moved from and to, and why. Only the last move stays: a container that lives long is moved often.
     pub(crate) fn note_move(&mut self, from: &str, to: &str, why: &str) {
         self.outcome.truncate(self.outcome.find(MOVED).unwrap_or(self.outcome.len()));
         self.outcome.push_str(&format!("{MOVED}{from} to {to} {why}"));
@@ -174,7 +174,7 @@ pub(crate) fn texts(warnings: Vec<Warning>) -> Vec<String> {
     warnings.into_iter().map(|warning| warning.text).collect()
 }
 
-/// Why a container whose pod requires something that cannot be read is not placed without it. Who runs already stays.
+/// Why a container is not placed if its pod requires something that cannot be read. One that runs already stays.
 pub(crate) fn unread_requirement(warnings: &[Warning]) -> Option<String> {
     let unread = warnings.iter().find(|it| it.kind == WarningKind::RequirementNotUnderstood)?;
     Some(format!("refused: {}", unread.text))
@@ -221,7 +221,7 @@ pub(crate) fn render_asked(request: &Request) -> String {
     asked
 }
 
-/// What somebody has got who asked for this.
+/// What a container has got that asked for this.
 fn render_outcome(pools: &Pools, request: &Request, allocation: &Allocation) -> String {
     let Wishes { claimed, preserve, .. } = &request.wishes;
     if claimed.is_empty() || preserve.cpus {
@@ -249,7 +249,7 @@ fn placed_how(part: Part) -> &'static str {
         Part::Alone | Part::Group => "placed in",
         Part::Holder | Part::Joined => "on exclusive CPUs of its pod in",
         Part::Member(_) => "on the CPUs of its group in",
-        Part::Inside(_) => "on CPUs of its own inside its group in",
+        Part::Inside(_) => "on exclusive CPUs inside its group in",
     }
 }
 
@@ -263,7 +263,7 @@ fn with_memory(mut place: String, preserve: Preserve) -> String {
 /// What the widest pool lacks; where that is only too wide or too far away, what the best of the others lacks.
 fn render_refusal(considered: &[Considered], why: impl Fn(&Rejection) -> String) -> String {
     let rejections = || considered.iter().filter_map(|row| row.outcome.as_ref().err());
-    // Who lacks CPUs has the memory.
+    // A request that lacks CPUs has the memory.
     let free = |rejection: &&Rejection| match rejection {
         Rejection::TooFewCpus { free, .. } | Rejection::TooSmallForPod { free, .. } => {
             Some((Bytes(u64::MAX), *free))

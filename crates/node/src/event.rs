@@ -20,7 +20,7 @@ use crate::resources_file::FileNews;
 use crate::status::{Explanation, Status};
 use crate::turned::Turned;
 
-/// Something happened, or somebody asks.
+/// Something happened, or a question is asked.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A pod sandbox runs.
@@ -36,6 +36,8 @@ pub enum Event {
     TryAdmit(Ticket, Box<NewContainer>),
     /// A container is to be created, and this is the last word.
     Admit(Ticket, Box<NewContainer>),
+    /// What CMK would put into the environment of this container, which is being created.
+    PoolEnvironment(Ticket),
     /// The creation came to an end.
     CreateEnded(Ticket, CreateOutcome),
     /// A container is about to be started.
@@ -60,7 +62,7 @@ pub enum Event {
     MachineChanged(Box<ChangedMachine>),
     /// The configuration is another one.
     ConfigChanged(Box<ChangedConfig>),
-    /// Who would be elsewhere if this were the configuration?
+    /// Dry run: which containers would be elsewhere if this were the configuration?
     PreviewConfig(Box<ChangedConfig>),
     /// The runtime is about to be asked what runs.
     SyncStarted,
@@ -70,10 +72,9 @@ pub enum Event {
     SetMode(Mode),
     /// What would change with this mode?
     PlanMode(Mode),
-    /// Where everybody runs, to be compared with where they should.
+    /// Where all containers run, to be compared with where they should.
     ReadBack(RuntimeView),
-    /// What the kernel's files say of containers whose sets somebody has changed past the runtime, when the state was at this step; by the
-    /// runtime's ids.
+    /// What the kernel's files say of containers with sets that were changed past the runtime, when the state was at this step; by the runtime's ids.
     SetsChanged(u64, BTreeMap<String, Pinning>),
     /// The runtime does not answer, for this reason.
     RuntimeLost(String),
@@ -87,9 +88,9 @@ pub enum Event {
     Told(Kind, ContainerId, String, Box<ProposalForm>),
     /// Are events dealt with?
     Ping,
-    /// Who has which CPUs?
+    /// Which container has which CPUs?
     Status,
-    /// Who runs where, for what is written beside CPU sets?
+    /// Which containers run where, for what is written beside CPU sets?
     Occupancy,
     /// Why is this container where it is?
     Explain(String),
@@ -136,7 +137,7 @@ pub enum WriteEnd {
     Landed(String),
 }
 
-/// A container whose pinning could not be written.
+/// A container with a pinning that could not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedWrite {
     /// The runtime's id.
@@ -247,27 +248,29 @@ pub enum Answer {
     },
     /// To `Admit` and `Resize`.
     Admission(Admission),
-    /// To `TryAdmit`: somebody of the pod must have ended, so the runtime is to be asked before this one is placed.
+    /// To `TryAdmit`: a container of the pod must have ended, so the runtime is to be asked before this one is placed.
     AskFirst,
     /// To `SyncStarted`: how far the state was, and which containers it knows.
     SyncBasis {
         /// Goes into [`RuntimeView::basis`].
         basis: u64,
-        /// Runtime ids whose pinning is known.
+        /// Runtime ids of containers with a known pinning.
         known: BTreeSet<String>,
     },
-    /// To `ConfigChanged` and `PreviewConfig`: who is elsewhere.
+    /// To `ConfigChanged` and `PreviewConfig`: containers that are elsewhere.
     Shifts(Vec<Shift>),
     /// To `PlanMode`.
     ModePlan(Box<ModePlan>),
-    /// To `ReadBack`: who did not run where he should, and was written again.
+    /// To `ReadBack`: containers that did not run where they should, and were written again.
     NotInPlace(Vec<NotInPlace>),
     /// To `Status`.
     Status(Box<Status>),
     /// To `Occupancy`.
     Occupancy(Box<Occupancy>),
-    /// To `Starting` and `Turn`: the step after which it is as it is now; `None`: it is nobody's business.
+    /// To `Starting` and `Turn`: the step after which it is as it is now; `None`: an unmanaged container, or nothing is new.
     Since(Option<u64>),
+    /// To `PoolEnvironment`; `None`: it is in no pool that CMK's words name.
+    PoolEnvironment(Option<Vec<(String, String)>>),
     /// To `Explain`; empty when nothing matches.
     Explanations(Vec<Explanation>),
 }
@@ -367,7 +370,7 @@ pub enum Note {
         /// The one from then on.
         to: Mode,
     },
-    /// CPUs or memory nodes came or went, and everybody who had to has another place.
+    /// CPUs or memory nodes came or went, and every container that had to move has another place.
     MachineChanged {
         /// All that are online now.
         cpus: String,
@@ -412,13 +415,13 @@ pub struct Step {
     pub history: Vec<Entry>,
     /// To be carried out; before the answer leaves where `answers_after_plan`.
     pub plan: Plan,
-    /// To whoever sent the event.
+    /// To the sender of the event.
     pub answer: Answer,
     /// Whether the answer waits for the plan.
     pub answers_after_plan: bool,
     /// Log lines and metrics.
     pub notes: Vec<Note>,
-    /// Runtime ids of containers whose failed writes no longer count: they hold nothing any more, or it was read back where they run.
+    /// Runtime ids of containers with failed writes that no longer count: they hold nothing any more, or it was read back where they run.
     pub forgiven: Vec<String>,
     /// What containers are told of their CPUs.
     pub files: FileNews,

@@ -6,7 +6,19 @@ mod kind;
 mod membership;
 
 pub use self::instances::GroupForm;
-pub(crate) use self::instances::{Choice, Groups, Instance, Membership};
+pub(crate) use self::instances::{Asked, Choice, Groups, Instance, Membership};
 pub use self::kind::{
     Capacity, Fill, GroupType, Inside, InstanceKey, Instances, Members, Most, Priority, Size,
 };
+pub(crate) use self::membership::asks_no_affinity;
+
+/// How much there is of a type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCount {
+    /// Groups.
+    pub groups: usize,
+    /// Their CPUs.
+    pub cpus: usize,
+    /// Containers in them.
+    pub members: usize,
+}

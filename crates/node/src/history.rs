@@ -2,13 +2,14 @@
 //!
 //! Unlike the journal's records, entries are never needed for a start, and nothing is lost by losing one but what it tells. A container
 //! is described once, with everything that kubelet says about it, in the entry that tells how it came; later ones only name it. As the
-//! oldest entries go in time, every segment has an opening: the machine, the configuration, and everybody who is there.
+//! oldest entries go in time, every segment has an opening: the machine, the configuration, and every container that is there.
 
 mod proposal;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::groups::GroupForm;
 use crate::mode::Mode;
 use crate::record::{AllocationForm, ContainerForm, ResourcesForm};
 use crate::state::view::matches;
@@ -133,7 +134,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// Room for somebody.
+    /// Room for a request.
     Room,
     /// Free CPUs that lie together.
     Compaction,
@@ -141,7 +142,7 @@ pub enum By {
     Narrowing,
     /// The end of a start on slow memory.
     ColdStart,
-    /// Somebody who suffers from it, or the end of that.
+    /// A container that suffers from it, or the end of that.
     Rebalancer,
     /// CPUs or memory nodes that came or went while the daemon ran.
     Machine,
@@ -244,7 +245,7 @@ pub struct Place {
     /// Its pool; `reserved` for one on the reserved CPUs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pool: String,
-    /// CPUs that nobody else runs on.
+    /// CPUs that no other container runs on.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub own: String,
     /// All that it may run on.
@@ -277,8 +278,11 @@ pub struct NodeForm {
     /// What it does with containers.
     #[serde(default, skip_serializing_if = "is_placing")]
     pub mode: Mode,
-    /// The ids of those who are there.
+    /// The ids of the containers that are there.
     pub live: Vec<u64>,
+    /// Every group that is there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupForm>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
@@ -293,7 +297,7 @@ impl Entry {
         Mode::ALL.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// All whom it tells of, as `namespace/pod/container`: to whom it happened, and for whom it was proposed.
+    /// All containers that it tells of, as `namespace/pod/container`: those to which it happened, and those for which it was proposed.
     pub fn names(&self) -> Vec<String> {
         let victim = self.proposal.as_ref().map(|it| it.victim.clone());
         let mut names: Vec<String> =
@@ -348,7 +352,7 @@ pub fn news(opening: Vec<Entry>, told: &[Entry]) -> Vec<Entry> {
     opening.into_iter().filter(|entry| !is_told(entry)).collect()
 }
 
-/// Whether the last that is told of somebody with this id is told of this container, and is not its end.
+/// Whether the last that is told of a container with this id is told of this one, and is not its end.
 fn is_described(who: &Who, told: &[Entry]) -> bool {
     let names = |who: &Who| (who.full_name(), who.attempt);
     let of_id = told.iter().rev().filter_map(|entry| Some((entry, entry.who.as_ref()?)));

@@ -1,7 +1,8 @@
 //! Huge pages that others use. In: what is free, what containers use. Out: what of each node's pages can be set aside.
 //!
-//! Problem: a page belongs to the first process that maps it, so what is left of the machine's pages after those that are set aside may be in use by processes that Bayplan does not manage. Approach: what is
-//! neither free nor used by a container that it was set aside for is taken. A container whose use the kernel does not tell is taken to use all that was set aside for it, once it runs.
+//! Problem: a page belongs to the first process that maps it, so what is left of the machine's pages after those that are set aside may be in use by
+//! processes that Bayplan does not manage. Approach: what is neither free nor used by a container that it was set aside for is taken. A container
+//! with a use that the kernel does not tell is taken to use all that was set aside for it, once it runs.
 
 use std::collections::BTreeMap;
 

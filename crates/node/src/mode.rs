@@ -1,12 +1,12 @@
 //! Whether bayplan places containers. In: an operator's word. Out: a mode in the journal, and pinnings that follow from it.
 //!
 //! ```text
-//! placing ◀── resume ──┬── drain ──▶ draining    who comes owns no CPUs; who owns some keeps them
-//!                      └── restore ─▶ restored    everybody runs everywhere; kubelet's calls pass through
+//! placing ◀── resume ──┬── drain ──▶ draining    new containers own no CPUs; owners keep theirs
+//!                      └── restore ─▶ restored    every container runs everywhere; kubelet's calls pass through
 //! ```
 //!
-//! The ledger stays as it is in every mode: what somebody holds while `restored` is kept for him and not enforced, so that resuming
-//! moves nobody to another place than the one that he had. Who came meanwhile is found by the next sync and adopted where he runs.
+//! The ledger stays as it is in every mode: what a container holds while `restored` is kept for it and not enforced, so that resuming moves none to
+//! another place than the one that it had. A container that came meanwhile is found by the next sync and adopted where it runs.
 
 use bayplan_allocator::{ContainerId, Request};
 use bayplan_types::{CpuSet, Pinning};
@@ -58,7 +58,7 @@ pub struct ModePlan {
     pub to: Mode,
     /// Containers that hold CPUs of their own, and keep them.
     pub owners: usize,
-    /// Containers whose sets change.
+    /// Containers with sets that change.
     pub changes: Vec<PinningChange>,
 }
 
@@ -106,8 +106,8 @@ pub struct NotInPlace {
     pub why: String,
 }
 
-/// Why somebody who asks for CPUs of his own does not get them.
-pub(crate) const DRAINED: &str = " without CPUs of its own, because bayplan is draining";
+/// Why a container that asks for exclusive CPUs does not get them.
+pub(crate) const DRAINED: &str = " without exclusive CPUs, because bayplan is draining";
 
 impl NodeState {
     /// The mode now.
@@ -115,7 +115,7 @@ impl NodeState {
         self.mode
     }
 
-    /// Nobody becomes an owner of CPUs.
+    /// No container becomes an owner of CPUs.
     pub(crate) fn is_draining(&self) -> bool {
         self.mode == Mode::Draining
     }
@@ -125,7 +125,7 @@ impl NodeState {
         self.mode == Mode::Restored
     }
 
-    /// Otherwise nobody is moved for the sake of a better place.
+    /// Otherwise no container is moved for the sake of a better place.
     pub(crate) fn is_placing(&self) -> bool {
         self.mode == Mode::Placing
     }
@@ -174,26 +174,26 @@ impl NodeState {
         }
     }
 
-    /// Where everybody runs whom nobody places: as kubelet without a CPU manager leaves him, as far as that can be said through CRI, where
-    /// an empty set means "as it is". CPUs that were chosen for pods are as free then as those of owners.
+    /// Where every container runs that is not placed: as kubelet without a CPU manager leaves it, as far as that can be said through CRI, where an
+    /// empty set means "as it is". CPUs that were chosen for pods are as free then as those of owners.
     pub(crate) fn everywhere(&self) -> Pinning {
         Pinning { cpus: self.machine.unplaced_cpus(), mems: self.machine.memory_nodes() }
     }
 
-    /// What a newcomer may ask for. `Err`: his pod requires something of the CPUs that he does not get.
+    /// What a new container may ask for. `Err`: its pod requires something of the CPUs that it does not get.
     pub(crate) fn as_mode_allows(&self, request: Request) -> Result<(Request, bool), String> {
         if !self.is_draining() || request.demand.exclusive() == 0 {
             return Ok((request, false));
         }
         if request.wishes.cpus.has_requirement() {
-            let why = "bayplan is draining, and what is required of its own CPUs cannot be had; `bayplan resume` ends that";
+            let why = "bayplan is draining, and the exclusive CPUs that it requires cannot be had; `bayplan resume` ends that";
             return Err(format!("refused: {why}"));
         }
         let demand = request.demand.all_shared();
         Ok((Request { demand, ..request }, true))
     }
 
-    /// What somebody who owns no CPUs may ask for: while draining, he goes on sharing, whatever he requires.
+    /// What a container without exclusive CPUs may ask for: while draining, it goes on sharing, whatever it requires.
     pub(crate) fn as_sharer(&self, request: Request) -> Request {
         match self.is_draining() {
             true => Request { demand: request.demand.all_shared(), ..request },
@@ -221,7 +221,7 @@ impl NodeState {
         step
     }
 
-    /// Compares where everybody runs with where he should. Those who are elsewhere are written again, and named.
+    /// Compares where every container runs with where it should. Those that are elsewhere are written again, and named.
     pub(crate) fn read_back(&mut self, view: &RuntimeView) -> Step {
         let mut found = Vec::new();
         for (runtime_id, id) in &self.by_runtime_id {

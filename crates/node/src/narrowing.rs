@@ -1,8 +1,8 @@
-//! Gives containers fewer memory nodes. In: the state, what the configuration allows. Out: who could do with fewer, for people; and at most
-//! one narrowing per sync, in the ledger and told by the step.
+//! Gives containers fewer memory nodes. In: the state, what the configuration allows. Out: which containers could do with fewer, for people; and at
+//! most one narrowing per sync, in the ledger and told by the step.
 //!
-//! As with joining holes: it is due after somebody has left, and waits for a sync that finds the node at rest, because the kernel moves
-//! the pages while the container runs. The next is for the next sync, so that only one container is slowed down at a time.
+//! As with joining holes: it is due after a container has left, and waits for a sync that finds the node at rest, because the kernel moves the pages
+//! while the container runs. The next is for the next sync, so that only one container is slowed down at a time.
 
 use bayplan_allocator::{ContainerId, Narrowing, plan_narrowing};
 use bayplan_types::Bytes;
@@ -16,7 +16,7 @@ use crate::state::NodeState;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Narrower {
     is_enabled: bool,
-    /// Somebody has left since nobody could do with fewer nodes.
+    /// A container has left since none could do with fewer nodes.
     is_due: bool,
 }
 
@@ -47,7 +47,7 @@ impl NodeState {
         self
     }
 
-    /// Who could do with fewer memory nodes now, the best first.
+    /// Which containers could do with fewer memory nodes now, the best first.
     pub(crate) fn narrowings(&self) -> Vec<Narrowing> {
         let request_of =
             |id: ContainerId| Some(self.request(id, &self.containers.get(&id)?.spec).0);
@@ -59,7 +59,7 @@ impl NodeState {
         self.narrowings().len()
     }
 
-    /// What is due is done by the next sync that finds the node at rest, so one is asked for when somebody has left or a creation has ended.
+    /// What is due is done by the next sync that finds the node at rest, so one is asked for when a container has left or a creation has ended.
     pub(crate) fn note_room(&mut self, step: &mut Step, is_creation_over: bool) {
         let has_left = step.records.iter().any(|record| matches!(record, Record::Released { .. }));
         self.narrower.is_due |= has_left && self.narrower.is_enabled;

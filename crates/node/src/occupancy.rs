@@ -1,4 +1,4 @@
-//! Who runs where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
+//! Which containers run where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ pub struct Occupancy {
     pub occupants: Vec<Occupant>,
     /// CPUs for system pods.
     pub reserved: CpuSet,
-    /// CPUs that nobody owns and that are not reserved.
+    /// CPUs that have no owner and are not reserved.
     pub shared: CpuSet,
     /// Nothing of the machine is to be changed.
     pub is_restored: bool,
-    /// Nobody is being created or updated, and everybody has what he was to be told.
+    /// No container is being created or updated, and each has what it was to be told.
     pub is_at_rest: bool,
     /// An operator has paused the rebalancer.
     pub is_rebalance_paused: bool,
@@ -56,7 +56,7 @@ pub struct Occupant {
     pub home: Result<NodeSet, NoHome>,
     /// Its CPU set is not bayplan's to say.
     pub is_left_alone: bool,
-    /// It is the word of whoever has chosen CPUs for its pod, and Bayplan carries it out.
+    /// Another component has chosen CPUs for its pod, and Bayplan carries that out.
     pub is_claimed: bool,
     /// Its owner wants it to stay where it is.
     pub is_immovable: bool,
@@ -67,7 +67,7 @@ pub struct Occupant {
 }
 
 impl Occupant {
-    /// The runtime is told of its CPUs: they are bayplan's to say, or somebody else's whose word bayplan carries out.
+    /// The runtime is told of its CPUs: bayplan has chosen them, or carries out the choice of another component.
     pub fn has_told_cpus(&self) -> bool {
         !self.cpus.is_empty() && (!self.is_left_alone || self.is_claimed)
     }
@@ -89,7 +89,7 @@ pub fn tuning_of(container: &NewContainer, rules: &RequestRules) -> Tuning {
 }
 
 impl Occupancy {
-    /// CPUs that BestEffort containers may run on; of one whose CPU set nobody says, all that nobody owns.
+    /// CPUs that BestEffort containers may run on; of one with a CPU set that is not known, all without an owner.
     pub fn best_effort_cpus(&self) -> CpuSet {
         let lowest =
             self.occupants.iter().filter(|it| it.spec.pod.qos == Some(QosClass::BestEffort));
@@ -101,7 +101,7 @@ impl Occupancy {
 }
 
 impl NodeState {
-    /// Who runs where. Grows with the containers; asked for after something has changed, and not on kubelet's way.
+    /// Which containers run where. Grows with the containers; asked for after something has changed, and not on kubelet's way.
     pub fn occupancy(&self) -> Occupancy {
         let pools = self.ledger.pools();
         let mut occupants: Vec<Occupant> = self

@@ -1,5 +1,5 @@
-//! What becomes of a container for whose CPUs there is no room. In: its request, and why it was refused. Out: a place among those who
-//! share, where the configuration and the pod leave that open.
+//! What becomes of a container that finds no room for its CPUs. In: its request, and why it was refused. Out: a place among the shared containers,
+//! where the configuration and the pod leave that open.
 
 use bayplan_allocator::{Offer, Request, offer};
 use bayplan_types::MilliCpu;
@@ -10,13 +10,13 @@ use crate::settings::OnNoCapacity;
 use crate::state::NodeState;
 
 impl NodeState {
-    /// Who cannot have CPUs of its own is dealt with like this.
+    /// A container that cannot have exclusive CPUs is dealt with like this.
     pub fn with_on_no_capacity(mut self, on_no_capacity: OnNoCapacity) -> NodeState {
         self.on_no_capacity = on_no_capacity;
         self
     }
 
-    /// A place without CPUs of its own for one who was refused them; `None` where it has to be refused. What it asks for in all counts as
+    /// A place without exclusive CPUs for a container that was refused them; `None` where it has to be refused. What it asks for in all counts as
     /// shared CPU time, so that others see that the pool is fuller than it should be.
     pub(crate) fn share_instead(
         &self,
@@ -36,7 +36,7 @@ impl NodeState {
         let offer = offer(&self.ledger, &request).ok()?;
         let place = render_place(self.ledger.pools(), offer.allocation());
         let outcome = format!(
-            "{place} without CPUs of its own, which onNoCapacity allows; {}",
+            "{place} without exclusive CPUs, which onNoCapacity allows; {}",
             refused.outcome
         );
         let message = format!("{name}: {outcome}");

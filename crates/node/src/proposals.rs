@@ -20,9 +20,9 @@ pub struct ProposalView {
     pub at: Timestamp,
     /// What is turned, or would be: `idle`, `suppress`, ...
     pub knob: String,
-    /// On whom, `namespace/pod/container`.
+    /// On which container, `namespace/pod/container`.
     pub target: String,
-    /// For whom.
+    /// For which one.
     pub victim: String,
     /// All of it in a line.
     pub text: String,
@@ -76,7 +76,7 @@ impl ProposalState {
         }
     }
 
-    /// The same for a proposal with this knob: nobody moves an owner back.
+    /// The same for a proposal with this knob: an owner is not moved back.
     pub fn of_knob(self, knob: &str) -> ProposalState {
         match self {
             ProposalState::Undone | ProposalState::Withdrawn if knob == Knob::MoveOwner.name() => {

@@ -2,8 +2,8 @@
 //! In: a view of the runtime. Out: steps.
 //!
 //! Rules: a container that is known and gone is released; one that is known stays where the ledger has it; one that is unknown is
-//! adopted where it runs, exclusive only if it provably has exactly the CPUs that it would be given; one whose creation is still
-//! under way, or that changed after the view was taken, is left alone, and so is one that has ended without ever having been started.
+//! adopted where it runs, exclusive only if it provably has exactly the CPUs that it would be given; one that is still being created, or that changed
+//! after the view was taken, is left alone, and so is one that has ended without ever having been started.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl NodeState {
         self.confirm_doubtful(view, now, &mut step);
         self.release_missing(view, now, &mut step);
         let not_alone = self.not_alone();
-        // Where nobody is to be is known before anybody is adopted where he runs.
+        // Where no container is to be is known before any is adopted where it runs.
         for is_claiming in [true, false] {
             self.take_over(view, is_claiming, now, &mut step);
             self.settle_claims(now, &mut step);
@@ -87,7 +87,7 @@ impl NodeState {
         step
     }
 
-    /// Those who live, as far as their pods claim CPUs, or as far as they do not.
+    /// Containers that live, as far as their pods claim CPUs, or as far as they do not.
     fn take_over(
         &mut self,
         view: &RuntimeView,
@@ -140,7 +140,7 @@ impl NodeState {
         });
     }
 
-    /// Containers whose creation ended in doubt are there, or they are not.
+    /// Containers with a creation that ended in doubt are there, or they are not.
     fn confirm_doubtful(&mut self, view: &RuntimeView, now: Timestamp, step: &mut Step) {
         let doubtful = self.containers.iter().filter(|(_, container)| {
             container.phase == Phase::Unconfirmed && container.touched <= view.basis

@@ -1,9 +1,9 @@
 //! Goes on with another configuration while containers run. In: what of a configuration the state decides by. Out: the same state under it,
-//! and who had to move; or only who would have to, worked out by the same step on a copy.
+//! and which containers had to move; or only which would have to, worked out by the same step on a copy.
 //!
-//! Another configuration is like another machine (`reseat.rs`): whoever can stay where he is does. Sent away is only who had a place on
-//! the reserved CPUs because of his namespace, or now has one. Rules about requests count for who comes from now on: nobody who runs is
-//! placed anew because a wish of everybody's has changed.
+//! Another configuration is like another machine (`reseat.rs`): a container that can stay where it is does. Sent away is only one that had a place on
+//! the reserved CPUs because of its namespace, or now has one. Rules about requests count for containers that come from now on: none that runs is
+//! placed anew because a wish of all has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::state::{Container, NodeState};
 /// A configuration as far as decisions depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedConfig {
-    /// What is derived of who says nothing himself, and which namespaces run on reserved CPUs.
+    /// What is derived for a container that says nothing itself, and which namespaces run on reserved CPUs.
     pub rules: RequestRules,
     /// Types of groups.
     pub groups: Arc<[GroupType]>,
@@ -114,6 +114,8 @@ impl NodeState {
             self.reseat_all(config.machine, By::Config, &sent_away, now, &mut step);
         }
         self.note_not_alone(&not_alone, &mut step);
+        // Groups that the new types want more, fewer or other CPUs for move containers, too.
+        self.settle_groups(&mut step);
         let shifts = self.shifts(&places);
         step.notes.push(Note::ConfigChanged { moved: shifts.len() });
         step.answer = Answer::Shifts(shifts);
@@ -121,13 +123,13 @@ impl NodeState {
         step
     }
 
-    /// Who would be elsewhere under another configuration.
+    /// Dry run: which containers would be elsewhere under another configuration.
     pub(crate) fn preview_config(&self, config: ChangedConfig, now: Timestamp) -> Step {
         let mut copy = self.clone();
         Step::new(copy.config_changed(config, now).answer)
     }
 
-    /// Who is to run on the reserved CPUs of these pools, if there are any.
+    /// Containers that are to run on the reserved CPUs of these pools, if there are any.
     fn wanting_reserved(&self, pools: &Pools) -> BTreeSet<ContainerId> {
         if pools.reserved().is_empty() {
             return BTreeSet::new();
@@ -138,7 +140,7 @@ impl NodeState {
         self.containers.iter().filter_map(wants).collect()
     }
 
-    /// Who is not to be where he is, and why.
+    /// Containers that are not to be where they are, and why.
     fn sent_away(
         &self,
         were: &BTreeSet<ContainerId>,
@@ -167,7 +169,7 @@ impl NodeState {
         self.containers.keys().filter_map(place).collect()
     }
 
-    /// Who is no longer where he was.
+    /// Containers that are no longer where they were.
     fn shifts(&self, before: &BTreeMap<ContainerId, Place>) -> Vec<Shift> {
         let after = self.places();
         let mut shifts = Vec::new();

@@ -12,6 +12,7 @@ use bayplan_allocator::{
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId, ParseSetError, QosClass};
 use bayplan_workload::annotations::left_out;
+use bayplan_workload::cmk::Isolate;
 use bayplan_workload::{Facts, NewContainer, Pod, Resources};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,7 @@ pub struct PlacedRecord {
     /// The runtime's id, once there is one.
     #[serde(default)]
     pub runtime_id: Option<String>,
-    /// Who it is and what it asked for.
+    /// Which container it is and what it asked for.
     pub container: ContainerForm,
     /// What it holds.
     pub allocation: AllocationForm,
@@ -168,6 +169,33 @@ pub struct ContainerForm {
     /// Devices that kubelet has given to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     assigned: Vec<AssignedForm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cmk: Option<IsolateForm>,
+}
+
+/// What a container asks for in CMK's words, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct IsolateForm {
+    pool: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    socket: Option<u32>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    no_affinity: bool,
+    slots: usize,
+}
+
+impl From<&Isolate> for IsolateForm {
+    fn from(it: &Isolate) -> IsolateForm {
+        let Isolate { pool, socket, no_affinity, slots } = it.clone();
+        IsolateForm { pool, socket, no_affinity, slots }
+    }
+}
+
+impl From<IsolateForm> for Isolate {
+    fn from(form: IsolateForm) -> Isolate {
+        let IsolateForm { pool, socket, no_affinity, slots } = form;
+        Isolate { pool, socket, no_affinity, slots }
+    }
 }
 
 /// [`Resources`] as JSON.
@@ -267,6 +295,7 @@ impl From<&NewContainer> for ContainerForm {
             says_memory: container.says_memory,
             facts: container.facts.as_deref().map(|it| Box::new(FactsForm::from(it))),
             assigned: container.assigned.iter().map(AssignedForm::from).collect(),
+            cmk: container.cmk.as_ref().and_then(|it| it.as_ref().ok()).map(IsolateForm::from),
         }
     }
 }
@@ -307,6 +336,7 @@ impl From<ContainerForm> for NewContainer {
             says_memory: form.says_memory,
             facts: form.facts.map(|it| Box::new(Facts::from(*it))),
             assigned: form.assigned.into_iter().map(Into::into).collect(),
+            cmk: form.cmk.map(|it| Ok(it.into())),
         }
     }
 }

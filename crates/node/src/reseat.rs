@@ -1,11 +1,10 @@
 //! Gives containers their places on pools that are not those on which they were placed: after a restart, when CPUs or memory nodes
-//! came or went while the daemon ran, when other CPUs are reserved, and when other CPUs are claimed (`claims.rs`). In: who is there, and the place of each in the journal's words. Out:
-//! a ledger, and a reason for everybody who is no longer where he was.
+//! came or went while the daemon ran, when other CPUs are reserved, and when other CPUs are claimed (`claims.rs`). In: the containers that are there,
+//! and the place of each in the journal's words. Out: a ledger, and a reason for each container that is no longer where it was.
 //!
-//! 1. Who still fits exactly where he was stays there. CPUs that came back move nobody; shared sets have them at once.
-//! 2. Everybody else (an exclusive CPU is gone, the pool is gone or has no shared CPU left) is offered a place as by a resize, keeping
-//!    what he can.
-//! 3. Who cannot be offered any shares.
+//! 1. A container that still fits exactly where it was stays there. CPUs that came back move none; shared sets have them at once.
+//! 2. Every other one (an exclusive CPU is gone, the pool is gone or has no shared CPU left) is offered a place as by a resize, keeping what it can.
+//! 3. One that cannot be offered any shares.
 //!
 //! In each of these: exclusive before mixed before shared, larger before smaller, older before newer. So a container with CPUs of its own
 //! that has lost nothing never makes room for others.
@@ -157,7 +156,7 @@ impl NodeState {
         step
     }
 
-    /// Everybody on these pools. Who is sent away may not stay, for the reason that is given.
+    /// All containers on these pools. One that is sent away may not stay, for the reason that is given.
     pub(crate) fn reseat_all(
         &mut self,
         machine: ChangedMachine,
@@ -178,13 +177,13 @@ impl NodeState {
         self.reseat_from(&places, by, sent_away, now, step)
     }
 
-    /// Where everybody is, in the journal's words.
+    /// Where all containers are, in the journal's words.
     pub(crate) fn forms(&self) -> Vec<(ContainerId, AllocationForm)> {
         let ids = self.containers.keys();
         ids.filter_map(|id| Some((*id, self.place(*id)?))).collect()
     }
 
-    /// Fills an empty ledger with everybody, and tells of those who are elsewhere.
+    /// Fills an empty ledger with all containers, and tells of those that are elsewhere.
     pub(crate) fn reseat_from(
         &mut self,
         places: &[(ContainerId, AllocationForm)],
@@ -222,7 +221,7 @@ impl NodeState {
         step.history.extend(self.reseated(places, By::Restart));
     }
 
-    /// Fills an empty ledger. `kind` counts those who can only share.
+    /// Fills an empty ledger. `kind` counts those that can only share.
     fn reseat(
         &mut self,
         places: &[(ContainerId, AllocationForm)],
@@ -256,6 +255,7 @@ impl NodeState {
                 leaving.push((seat, why));
             }
         }
+        self.complete_groups(step);
         let mut reseated = Reseated::default();
         for (seat, why) in leaving {
             // Where its pod has no CPUs any more, it runs on shared ones as one that joined them, until the pod has some again.
@@ -304,6 +304,7 @@ impl NodeState {
         let Some(container) = self.containers.get(&seat.id) else { return false };
         let (name, old) = (container.full_name(), container.decision.clone());
         let spec = Arc::clone(&container.spec);
+        self.leave_lost_slot(seat.id);
         self.take_into_group(seat.id, &spec, step);
         let (mut request, warnings) = self.request(seat.id, &spec);
         if seat.had.as_ref().is_ok_and(|had| had.exclusive.is_empty()) {
@@ -392,7 +393,7 @@ impl Seat {
         is_holder.then_some(had.terms.owner)
     }
 
-    /// The pod on whose exclusive CPUs it runs without holding them.
+    /// The pod with the exclusive CPUs that it runs on without holding them.
     fn joins(&self) -> Option<Owner> {
         let had = self.had.as_ref().ok()?;
         (had.terms.part == Part::Joined).then_some(had.terms.owner)
@@ -470,7 +471,7 @@ fn refuse_double_claims(seats: &mut [Seat]) {
         match &seat.had {
             Ok(had) if had.exclusive.intersects(&claimed) => {
                 let twice = had.exclusive.intersection(&claimed);
-                seat.had = Err(format!("CPUs {twice} have a later owner"));
+                seat.had = Err(format!("CPUs {twice} went to a later container"));
             }
             Ok(had) => claimed.union_with(&had.exclusive),
             Err(_) => {}

@@ -1,8 +1,8 @@
-//! What a container can read of its CPUs and memory nodes: a shell file of variables. In: the state. Out: files by container, and who
-//! still has one. Pure; `resources_dir.rs` puts them on disk.
+//! What a container can read of its CPUs and memory nodes: a shell file of variables. In: the state. Out: files by container, and which containers
+//! still have one. Pure; `resources_dir.rs` puts them on disk.
 //!
 //! A container's directory is named by what is known of it before it exists and stays when the journal is lost: sandbox, name and
-//! attempt. So whoever has a directory has the mount, and no record is needed.
+//! attempt. So a container that has a directory has the mount, and no record is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub struct ResourcesFile {
     pub container: Option<String>,
     /// All of it.
     pub text: String,
-    /// The container does not exist yet, so its directory is made; otherwise who has none has no mount either.
+    /// The container does not exist yet, so its directory is made; otherwise one that has none has no mount either.
     pub is_new: bool,
 }
 
@@ -118,7 +118,7 @@ impl NodeState {
         self.tellings.told = told;
     }
 
-    /// Who has ended keeps his file until the runtime has removed him: his last process may still read it.
+    /// A container that has ended keeps its file until the runtime has removed it: its last process may still read it.
     pub(crate) fn note_kept_files(&self, view: &RuntimeView, step: &mut Step) {
         if !self.tellings.is_on {
             return;
@@ -129,7 +129,7 @@ impl NodeState {
         step.files.kept = Some(seen.chain(held).flatten().collect());
     }
 
-    /// `None` for a container whose CPUs are left alone, because where it runs is not known.
+    /// `None` for a container that has its CPUs left alone, because where it runs is not known.
     fn resources_text(&self, id: ContainerId) -> Option<String> {
         let allocation = self.ledger.allocation(id)?;
         let pinning = self.pinning(id)?;

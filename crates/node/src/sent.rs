@@ -1,11 +1,12 @@
 //! Where the rebalancer has sent containers. In: what is to be turned. Out: pools that are shared instead of one's own, and moves of owners in the ledger, with the
 //! steps that tell of them.
 //!
-//! A place is looked for once, when its proposal comes into force: whoever sits there is not to wander with the load of others.
+//! A place is looked for once, when its proposal comes into force: a container that is there is not to wander with the load of others.
 //!
-//! - Who shares keeps the place that the ledger has set aside for it, and goes back there as soon as its request does not fit elsewhere any more.
-//! - Who owns CPUs has others from then on, as after a compaction, in the journal, too. They are as good as its own were, so it stays there, whatever becomes of the
-//!   proposal.
+//! - A shared container keeps the place that the ledger has set aside for it, and goes back there as soon as its request does not fit elsewhere any
+//!   more.
+//! - An exclusive container has other CPUs from then on, as after a compaction, in the journal, too. They are as good as its own were, so it stays
+//!   there, whatever becomes of the proposal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +19,13 @@ use crate::history::By;
 use crate::state::NodeState;
 use crate::turned::Turned;
 
-/// Those who share the CPUs of another pool, by the numbers of proposals. A pool is known by all of its CPUs, so that one that the machine does not have any more
-/// is nobody's place.
+/// Containers that share the CPUs of another pool, by the numbers of proposals. A pool is known by all of its CPUs, so that one that the machine does
+/// not have any more is no place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sent(BTreeMap<u64, (ContainerId, CpuSet)>);
 
 impl NodeState {
-    /// From now on this is turned, and nothing else: whoever shares elsewhere without a proposal that stands is at home again.
+    /// From now on this is turned, and nothing else: a container that shares elsewhere without a proposal that stands is at home again.
     pub(crate) fn put_in_force(&mut self, turned: Turned, step: &mut Step) {
         let numbers: BTreeSet<u64> = turned.iter().map(|(number, _)| number).collect();
         self.sent.0.retain(|number, _| numbers.contains(number));
@@ -38,14 +39,14 @@ impl NodeState {
             let Some(turn) = self.turned.get(number) else { continue };
             match (turn.knob, turn.target) {
                 (Knob::Move, id) => self.send_sharer(number, id),
-                // A drain moves nobody who has CPUs of his own.
+                // A drain moves no exclusive container.
                 (Knob::MoveOwner, id) if self.is_placing() => self.send_owner(number, id, step),
                 _ => {}
             }
         }
     }
 
-    /// Looks for a pool for somebody. Where there is none, nothing happens, and it is seen where it is not to be.
+    /// Looks for a pool for a container. Where there is none, nothing happens, and it is seen where it is not to be.
     fn send_sharer(&mut self, number: u64, id: ContainerId) {
         let Some(held) = self.ledger.allocation(id) else { return };
         let leave = self.turned.left_by(id);
@@ -68,7 +69,7 @@ impl NodeState {
         self.relocate(planned.as_slice(), By::Rebalancer, &why, step);
     }
 
-    /// Where somebody runs who was sent to another pool, if what it asks for has room there, beside those who were sent before it.
+    /// Where a container runs that was sent to another pool, if what it asks for has room there, beside those that were sent before it.
     pub(crate) fn shared_elsewhere(&self, id: ContainerId, held: &Allocation) -> Option<CpuSet> {
         let (pool, cpus) = self.asked_elsewhere(id, held)?;
         let own = self.turned.first_leave(id);
@@ -77,7 +78,7 @@ impl NodeState {
         (self.asked_within(id, &cpus) <= MilliCpu::from_cpus(cpus.len())).then_some(cpus)
     }
 
-    /// The pool that somebody was sent to, and what it would have of its CPUs: as far as nobody owns them and it is not to leave them, too.
+    /// The pool that a container was sent to, and what it would have of its CPUs: those without an owner that it is not to leave.
     pub(crate) fn asked_elsewhere(
         &self,
         id: ContainerId,
@@ -86,7 +87,7 @@ impl NodeState {
         let pool = self.pool_of(id)?;
         let there = self.ledger.cpus_of(&Allocation { pool, ..held.clone() });
         let cpus = there.difference(&self.turned.left_by(id));
-        // Where others own all of them there is nothing but the refuge of those who are at home there.
+        // Where others own all of them there is nothing but the refuge of the containers that are at home there.
         let has_shared = !self.ledger.shared_cpus(pool).is_empty();
         (has_shared && !cpus.is_empty()).then_some((pool, cpus))
     }

@@ -11,14 +11,14 @@ pub enum OnNoCapacity {
     /// It is refused; kubelet tries again, and the pod's events say what is lacking.
     #[default]
     Refuse,
-    /// It runs among those who share, and counts there with all that it asks for.
+    /// It runs among the shared containers, and counts there with all that it asks for.
     Share,
 }
 
 /// Whether and how much running containers are moved so that free CPUs lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionConfig {
-    /// Whether anybody is moved.
+    /// Whether any container is moved.
     pub enabled: bool,
     /// What the moves after one event may cost.
     pub limits: Limits,

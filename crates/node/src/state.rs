@@ -33,7 +33,7 @@ use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Part, Pools, Requ
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
 use bayplan_types::{CpuSet, NodeId, Pinning};
-use bayplan_workload::annotations::{Warning, WarningKind};
+use bayplan_workload::annotations::{Warning, WarningKind, without_effect_in};
 use bayplan_workload::mates::has_ended_mates;
 use bayplan_workload::silent::Member;
 use bayplan_workload::{
@@ -49,7 +49,7 @@ use crate::decision::{
     Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
 };
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
-use crate::groups::Groups;
+use crate::groups::{Groups, asks_no_affinity};
 use crate::history::{Entry, Kind};
 use crate::known::Known;
 use crate::mode::{DRAINED, Mode};
@@ -100,7 +100,7 @@ pub(crate) struct Container {
     pub(crate) home: String,
     /// An earlier creation of the same container may have succeeded.
     pub(crate) has_doubt: bool,
-    /// When the last creation of it ended in doubt; `None` for one whose creation a restart has cut off.
+    /// When the last creation of it ended in doubt; `None` for one that was being created when a restart cut that off.
     pub(crate) doubted_at: Option<Timestamp>,
     /// What kubelet's own update under way carries.
     update: Option<Pinning>,
@@ -112,7 +112,7 @@ pub(crate) struct Container {
     pub(crate) touched: u64,
     /// How far its start on slow memory is.
     pub(crate) cold: Cold,
-    /// What somebody else has chosen for its pod.
+    /// What another component has chosen for its pod.
     pub(crate) claim: Claim,
     /// What it held before a start on a machine of another shape.
     pub(crate) elsewhere: Option<Elsewhere>,
@@ -175,7 +175,7 @@ pub struct Origin {
 #[derive(Clone, Debug)]
 pub struct NodeState {
     pub(crate) ledger: Ledger,
-    /// The pools of the ledger as they are while nobody claims CPUs.
+    /// The pools of the ledger as they are while no CPUs are claimed.
     pub(crate) machine: Arc<Pools>,
     /// CPUs that are claimed, and so in no pool of the ledger.
     pub(crate) claimed: CpuSet,
@@ -191,14 +191,14 @@ pub struct NodeState {
     /// Runtime ids of what ended, with the step; a view of the runtime that is older must not bring them back.
     pub(crate) ended: BTreeMap<String, u64>,
     /// Runtime ids of what kubelet has ended without ever starting it. Containerd does nothing to stop such a container and lists it as
-    /// created until it is removed; nobody will start it.
+    /// created until it is removed; it will not be started.
     pub(crate) unstarted: BTreeSet<String>,
     pub(crate) observed: ObservedState,
     /// What each container had before it was told what it was told last, by the runtime's id.
     before: ObservedState,
     /// What those have of which the last update failed: not what they were told.
     pub(crate) held: ObservedState,
-    /// Pods of which a container has ended, or whose figure is another, by [`Owner::pod`](bayplan_allocator::Owner::pod); none between two steps.
+    /// Pods of which a container has ended, or that have another figure, by [`Owner::pod`](bayplan_allocator::Owner::pod); none between two steps.
     unsettled: BTreeSet<u64>,
     history: VecDeque<(String, Decision)>,
     next_id: u64,
@@ -277,7 +277,7 @@ impl NodeState {
         NodeState { origin, ..self }
     }
 
-    /// Who holds what.
+    /// What the containers hold.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -354,6 +354,10 @@ impl NodeState {
             Event::PodsSeen(pods) => self.pods_seen(&pods, now),
             Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
             Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
+            Event::PoolEnvironment(ticket) => {
+                let id = self.by_ticket.get(&ticket).map(|(id, _)| *id);
+                Step::new(Answer::PoolEnvironment(id.and_then(|id| self.pool_environment(id))))
+            }
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
             Event::Starting(id) => Step::new(Answer::Since(self.unchanged_since(&id))),
             Event::Started(id) => self.started(&id),
@@ -452,12 +456,12 @@ impl NodeState {
         self.next_id = self.next_id.max(next_id);
     }
 
-    /// What a container asks for, also by annotation, and with everybody else as its neighbours.
+    /// What a container asks for, also by annotation, and with all others as its neighbours.
     pub(crate) fn request(&self, id: ContainerId, spec: &NewContainer) -> (Request, Vec<Warning>) {
         self.request_beside(id, spec, None)
     }
 
-    /// The same beside a newcomer that is not placed yet.
+    /// The same beside a new container that is not placed yet.
     fn request_beside(
         &self,
         id: ContainerId,
@@ -479,10 +483,20 @@ impl NodeState {
                 false => 0,
             },
         };
-        let (mut request, warnings) = derive_request(id, spec, &self.rules, hardware, others);
+        let (mut request, mut warnings) = derive_request(id, spec, &self.rules, hardware, others);
         let cold = self.containers.get(&id).map(|it| it.cold).unwrap_or_default();
         request.wishes.memory.cold_start = cold.wish();
         self.groups.shape(&mut request);
+        if let Some(group) = self.groups.name_for(id) {
+            request.wishes.preserve.cpus |= asks_no_affinity(spec);
+            let same = |one: &Warning, other: &Warning| {
+                one.text.split_once(" has no effect").map(|(it, _)| it)
+                    == other.text.split_once(" has no effect").map(|(it, _)| it)
+            };
+            let more = without_effect_in(&group, spec, &self.rules);
+            warnings.retain(|it| !more.iter().any(|other| same(it, other)));
+            warnings.extend(more);
+        }
         (request, warnings)
     }
 
@@ -652,7 +666,7 @@ impl NodeState {
         }
     }
 
-    /// Kubelet makes a new attempt only after the one before has ended, which nobody need have told.
+    /// Kubelet makes a new attempt only after the one before has ended, of which there need not have been an event.
     pub(crate) fn release_earlier(&mut self, spec: &NewContainer, now: Timestamp, step: &mut Step) {
         let earlier = self.containers.iter().filter(|(_, container)| {
             container.spec.pod.id == spec.pod.id
@@ -665,7 +679,7 @@ impl NodeState {
         }
     }
 
-    /// Kubelet asks again for a container whose first creation has not ended, or ended in doubt.
+    /// Kubelet asks again for a container with a first creation that has not ended, or ended in doubt.
     fn admit_again(&mut self, ticket: Ticket, id: ContainerId) -> Step {
         if let Some(container) = self.containers.get_mut(&id) {
             container.has_doubt = true;
@@ -707,7 +721,7 @@ impl NodeState {
             doubted_at: None,
             update: None,
             refused: None,
-            // Who knows what it was told before us.
+            // What it was told before us is not known.
             is_rewritten: phase == Phase::Created,
             touched: self.steps,
             cold: Cold::No,
@@ -764,7 +778,7 @@ impl NodeState {
             CreateOutcome::Failed | CreateOutcome::Unknown => {
                 container.has_doubt = true;
                 container.doubted_at = Some(now);
-                // While another creation of it is under way, nobody can tell.
+                // While another creation of it is under way, that cannot be told.
                 container.phase = if is_retried { Phase::Creating } else { Phase::Unconfirmed };
                 step.sync_soon = !is_retried;
             }

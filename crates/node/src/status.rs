@@ -1,4 +1,4 @@
-//! Who has which CPUs, as a value for people and programs.
+//! Which container has which CPUs, as a value for people and programs.
 
 use bayplan_types::Bytes;
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ pub struct Status {
     /// Whether containers are placed.
     #[serde(default)]
     pub mode: Mode,
-    /// When an operator chose it; absent when nobody ever did.
+    /// When an operator chose it; absent when that never happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode_since: Option<Timestamp>,
     /// CPUs by class.
@@ -342,7 +342,7 @@ pub struct Explanation {
     /// Where its requests are known from, and what kubelet knows of it; absent where nothing but cgroup settings tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<Box<KnownView>>,
-    /// How far its CPUs are kept from everybody else, and why no further; absent for one that shares, and where kernel files are left alone.
+    /// How far its CPUs are kept from all others, and why no further; absent for one that shares, and where kernel files are left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
     /// Values in kernel files that are there for its sake, such as the limit of CPU time that is lifted.

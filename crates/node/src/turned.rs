@@ -1,10 +1,12 @@
 //! What the rebalancer has turned, as a part of the state. In: its proposals that are to be in force. Out: what occupancy says of them, from which everything
 //! that is written follows.
 //!
-//! Knobs that are files are turned by the enforcer; of a container that is to leave CPUs only those that it keeps are in its pinning, or those of a pool that it shares
-//! instead (`sent.rs`), and of one whose memory comes home the nodes that were looked at for room. It does not follow when it belongs elsewhere later.
+//! Knobs that are files are turned by the enforcer; of a container that is to leave CPUs only those that it keeps are in its pinning, or those of a
+//! pool that it shares instead (`sent.rs`), and of one that has its memory come home the nodes that were looked at for room. It does not follow when
+//! it belongs elsewhere later.
 //!
-//! It is not in the journal: after a restart nothing is turned, and the originals on disk lead back. Only who owns CPUs and was sent elsewhere is there, by the ledger.
+//! It is not in the journal: after a restart nothing is turned, and the originals on disk lead back. Only an exclusive container that was sent
+//! elsewhere is there, by the ledger.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +27,7 @@ pub struct Turned(BTreeMap<u64, Turn>);
 pub struct Turn {
     /// Which.
     pub knob: Knob,
-    /// On whom.
+    /// On which container.
     pub target: ContainerId,
     /// How far.
     pub step: u32,
@@ -78,31 +80,31 @@ impl Turned {
         self.0.get(&number)
     }
 
-    /// How far a knob is turned on somebody; 0 where it is not.
+    /// How far a knob is turned on a container; 0 where it is not.
     pub fn step(&self, knob: Knob, target: ContainerId) -> u32 {
         let turns = self.0.values().filter(|it| it.knob == knob && it.target == target);
         turns.map(|it| it.step).max().unwrap_or(0)
     }
 
-    /// Whether all of `others` is in it whose containers are there.
+    /// Whether all of `others` is in it that has its containers there.
     pub fn has_all_of(&self, others: &Turned, occupancy: &Occupancy) -> bool {
         let is_there = |turn: &Turn| occupancy.occupants.iter().any(|it| it.id == turn.target);
         others.iter().all(|(number, turn)| self.0.contains_key(&number) || !is_there(turn))
     }
 
-    /// CPUs that somebody is to leave.
+    /// CPUs that a container is to leave.
     pub(crate) fn left_by(&self, target: ContainerId) -> CpuSet {
         let leave = self.0.values().filter(|it| it.target == target).map(|it| &it.leave);
         leave.fold(CpuSet::new(), |all, it| all.union(it))
     }
 
-    /// The number of the first proposal by which somebody is to leave CPUs.
+    /// The number of the first proposal by which a container is to leave CPUs.
     pub(crate) fn first_leave(&self, target: ContainerId) -> Option<u64> {
         let mut leaves = self.0.iter().filter(|(_, it)| it.target == target);
         leaves.find(|(_, it)| !it.leave.is_empty()).map(|(number, _)| *number)
     }
 
-    /// Memory nodes that somebody's memory was to come home to.
+    /// Memory nodes that a container's memory was to come home to.
     fn home_agreed(&self, target: ContainerId) -> Option<&NodeSet> {
         let mut turns = self.0.values().filter(|it| it.target == target);
         turns.find(|it| !it.mems.is_empty()).map(|it| &it.mems)
@@ -124,8 +126,9 @@ impl NodeState {
         step
     }
 
-    /// Where somebody runs: of the CPUs of the pool that it was sent to, or else of those that the ledger gives it, those that it is not to leave. Whoever owns CPUs
-    /// leaves none, and nobody so many that too few are left for what it asks for, together with those who have only these.
+    /// Where a container runs: of the CPUs of the pool that it was sent to, or else of those that the ledger gives it, those that it is not to leave.
+    /// An exclusive container leaves none, and no container so many that too few are left for what it asks for, together with those that have only
+    /// these.
     pub(crate) fn cpus_of(&self, id: ContainerId, allocation: &Allocation) -> CpuSet {
         if let Some(chosen) = self.chosen_cpus(id) {
             return chosen;
@@ -147,7 +150,8 @@ impl NodeState {
         if !left.is_empty() && is_enough() { left } else { cpus }
     }
 
-    /// What somebody asks for together with all who have only CPUs of `left`, be it by their place or because they were to leave others before it was.
+    /// What a container asks for together with all that have only CPUs of `left`, be it by their place or because they were to leave others before it
+    /// was.
     pub(crate) fn asked_within(&self, id: ContainerId, left: &CpuSet) -> MilliCpu {
         let own = self.turned.first_leave(id);
         let is_within = |other: ContainerId, held: &Allocation| match self.turned.first_leave(other)
@@ -166,7 +170,7 @@ impl NodeState {
         asked.filter_map(|(_, it)| it.shared).fold(MilliCpu::ZERO, |all, it| all + it)
     }
 
-    /// Memory nodes that somebody has: those of its place, or of its home, as long as that is the one that was looked at for room.
+    /// Memory nodes that a container has: those of its place, or of its home, as long as that is the one that was looked at for room.
     pub(crate) fn mems_of(&self, id: ContainerId, allocation: &Allocation) -> NodeSet {
         let is_held = self.is_rebalance_paused || self.is_restored();
         let agreed = if is_held { None } else { self.turned.home_agreed(id) };

@@ -30,7 +30,7 @@ pub struct LetGo {
     pub stuck: Vec<String>,
 }
 
-/// Whose update an `UpdateContainer` is.
+/// Where an `UpdateContainer` comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Kubelet's, or that of another client of the runtime.
@@ -63,7 +63,7 @@ pub trait InEvent: Agent {
         except: &str,
         place: &Pinning,
     ) -> impl Future<Output = Result<LetGo, String>> + Send;
-    /// Whose update it is that moves this container there.
+    /// Where the update comes from that moves this container there.
     fn origin(&self, container_id: &str, asked: &Pinning) -> Origin;
 }
 
@@ -128,7 +128,15 @@ impl<A: InEvent> FrontEnd<A> {
         }
         let mut mounts: Vec<Mount> = self.agent.mounts(&pod.id, &name, attempt);
         mounts.retain(|it| made.mounts.iter().all(|own| own.destination != it.container_path));
-        let adjust = translate::adjustment(&pinning, &mounts);
+        let mut adjust = translate::adjustment(&pinning, &mounts);
+        if let Some(said) = translate::cmk_words(made)
+            && let Some(variables) = self.agent.pool_environment(ticket).await
+        {
+            let adjust = adjust.get_or_insert_default();
+            let variable = |(key, value)| api::KeyValue { key, value };
+            adjust.env = variables.into_iter().map(variable).collect();
+            adjust.args = said.command.unwrap_or_default();
+        }
         Ok(Reply { adjust, update: updates(let_go) })
     }
 

@@ -215,7 +215,7 @@ impl Session {
         match message.kind {
             Kind::Response if message.connection != served => {
                 if let Some(answer) = self.waiting().remove(&message.stream) {
-                    // Whoever asked may have given up.
+                    // The caller may have given up.
                     let _gave_up = answer.send(message.body);
                 }
             }

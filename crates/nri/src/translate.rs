@@ -4,6 +4,7 @@
 //! Empty texts in a change mean "as it is" (`pkg/runtime-tools/generate` of NRI), so an empty set changes nothing.
 
 use bayplan_workload::annotations::{kept_labels, relevant};
+use bayplan_workload::cmk;
 use bayplan_workload::devices::{device_names, mounted_devices, volume_sources};
 use bayplan_workload::{
     Mount, NewContainer, Pinning, Pod, Resources, huge_pages, odd_page_sizes, parse_qos,
@@ -70,7 +71,14 @@ pub fn container(sandbox: &api::PodSandbox, container: &api::Container) -> NewCo
         says_memory: false,
         facts: None,
         assigned: Vec::new(),
+        cmk: cmk_words(container).map(|said| said.asked),
     }
+}
+
+/// What a container asks for in CMK's words.
+pub fn cmk_words(container: &api::Container) -> Option<cmk::Said> {
+    let variables = container.env.iter().filter_map(|it| it.split_once('='));
+    cmk::read(&container.args, variables)
 }
 
 /// How often it was restarted, if the runtime passes kubelet's word on.

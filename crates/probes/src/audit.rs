@@ -1,10 +1,10 @@
-//! The isolation audit's books. In: the kernel's entries, read again and again, and who owned which CPU meanwhile. Out: for every owner
-//! who ran on his CPUs, and how much. No kernel in here.
+//! The isolation audit's books. In: the kernel's entries, read again and again, and which container owned which CPU meanwhile. Out: for every owner
+//! its intruders, and how much each ran on its CPUs. No kernel in here.
 //!
 //! The kernel's map is bounded, and its keys have names in them that never come back. So an entry that has not changed for
-//! some readings is taken out there; here it goes on to count. The books are bounded, too: where a newcomer finds no room, whoever has not
-//! been there for longest, and for some readings, loses his name and is one of [`crate::Who::Others`] from then on, of his CPU and kind. Those whom the
-//! kernel could not name are there from the beginning, so what an owner's list sums up to is all that was taken of him.
+//! some readings is taken out there; here it goes on to count. The books are bounded, too: where a new intruder finds no room, the one that was seen
+//! least recently, and has rested for some readings, loses its name and is counted in [`crate::Who::Others`] from then on, of its CPU and kind.
+//! Intruders that the kernel could not name are there from the beginning, so what an owner's list sums up to is all the time that was taken from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use crate::{CgroupId, Intruder, Intrusion, Kind};
 const IDLE_READINGS_MAX: u32 = 3;
 /// Intruders that are told apart per owner.
 const INTRUDERS_MAX: usize = 512;
-/// Readings without a change after which an intruder may lose his name to another; a minute where they are read every five seconds.
+/// Readings without a change after which an intruder may lose its name to another; a minute where they are read every five seconds.
 const RESTING_READINGS: u64 = 12;
 
-/// Who ran on whose CPUs.
+/// By owner, the intruders on its CPUs.
 pub type Intrusions = BTreeMap<CgroupId, BTreeMap<Intruder, Intrusion>>;
 
 /// What was read so far.
@@ -30,7 +30,7 @@ pub(crate) struct Audit {
     /// How many there were.
     readings: u64,
     owners: BTreeMap<CgroupId, Taken>,
-    /// By CPU, the last reading of those whom the kernel could not name.
+    /// By CPU, the last reading of the intruders that the kernel could not name.
     unnamed: BTreeMap<CpuId, UnnamedRecord>,
     /// All of them together, as it was told.
     unnamed_told: Intrusion,
@@ -48,7 +48,7 @@ struct Entry {
 struct Taken {
     /// At most [`INTRUDERS_MAX`].
     named: BTreeMap<Intruder, Sum>,
-    /// Of each kind and CPU, those who have none.
+    /// Of each kind and CPU, the intruders without a name.
     others: BTreeMap<Intruder, Sum>,
 }
 
@@ -58,13 +58,13 @@ struct Sum {
     taken: Intrusion,
     /// The most that was told: counters must not go down.
     told: Intrusion,
-    /// The reading that found him there last.
+    /// The last reading that found it there.
     seen: u64,
 }
 
 impl Audit {
-    /// Takes a reading of the whole map and charges what was added since the last one to those who owned the CPUs. Returns the entries to
-    /// take out of the map. What was on a CPU without an owner is nobody's business.
+    /// Takes a reading of the whole map and charges what was added since the last one to the owners of the CPUs. Returns the entries to take out of
+    /// the map. What was on a CPU without an owner is not charged.
     pub(crate) fn absorb(
         &mut self,
         reading: &[(IntruderRecord, IntrusionRecord)],
@@ -99,7 +99,7 @@ impl Audit {
         idle
     }
 
-    /// Takes a reading of those whom the kernel could not name on a CPU, and charges what was added since the last one to its owner.
+    /// Takes a reading of the intruders on a CPU that the kernel could not name, and charges what was added since the last one to its owner.
     pub(crate) fn absorb_unnamed(
         &mut self,
         cpu: CpuId,
@@ -118,7 +118,7 @@ impl Audit {
         }
     }
 
-    /// All whom the kernel could not name, on any CPU and whoever owned it.
+    /// All intruders that the kernel could not name, on any CPU and of any owner.
     pub(crate) fn unnamed(&mut self) -> Intrusion {
         let mut sum = Intrusion::default();
         let records = self.unnamed.values().flat_map(|of_cpu| of_cpu.as_chunks::<2>().0);
@@ -127,7 +127,7 @@ impl Audit {
         self.unnamed_told
     }
 
-    /// Forgets everything about owners who are not watched any more.
+    /// Forgets everything about owners that are not watched any more.
     pub(crate) fn retain(&mut self, is_watched: impl Fn(CgroupId) -> bool) {
         self.owners.retain(|owner, _| is_watched(*owner));
     }
@@ -153,7 +153,7 @@ impl Taken {
         self.others.entry(others.clone()).or_default().taken.add(added);
     }
 
-    /// Has one who rests forgotten by name; false where nobody does.
+    /// Drops the name of an intruder that rests; false where none does.
     fn make_room(&mut self, reading: u64) -> bool {
         let resting = self.named.iter().filter(|(_, it)| it.seen + RESTING_READINGS <= reading);
         let longest = resting.min_by_key(|(_, it)| (it.seen, it.told.ns));
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 120, 2)]);
     }
 
-    /// So many intruders that nobody has seen before.
+    /// So many intruders that were not seen before.
     fn crowd(audit: &mut Audit, numbers: std::ops::Range<u64>) {
         let reading: Vec<_> = numbers.map(|number| (record(number), [1, 1])).collect();
         audit.absorb(&reading, &owners());
@@ -292,7 +292,7 @@ mod tests {
             [record[4], record[5], record[6], record[7]] = [process, 1, interrupt, 2];
             record
         };
-        // Before anybody owns the CPU, whom it concerns is nobody.
+        // Before the CPU has an owner, intrusions there concern no container.
         audit.absorb_unnamed(CpuId(1), reading(10, 20), None);
         assert_eq!(sums(&mut audit), []);
         audit.absorb(&[(record(5), [100, 1])], &owners());
@@ -300,7 +300,7 @@ mod tests {
         let process = (Who::Others(Kind::Process), 5, 0);
         assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 100, 1), process]);
         assert_eq!(audit.unnamed(), Intrusion { ns: 35, times: 3 });
-        // With those who have lost their names here.
+        // With the intruders that have lost their names here.
         crowd(&mut audit, 1000..1600);
         audit.absorb_unnamed(CpuId(1), reading(15, 27), Some(OWNER));
         let sums = sums(&mut audit);

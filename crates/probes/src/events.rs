@@ -1,5 +1,5 @@
-//! What processors and the kernel count while somebody runs. In: readings of counters that may have counted a part of the time only. Out: counts as of all
-//! the time.
+//! What processors and the kernel count while a container runs. In: readings of counters that may have counted a part of the time only. Out: counts
+//! as of all the time.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ pub struct EventCounts {
 }
 
 impl EventCounts {
-    /// Adds what has come between two readings of the kernel's record. Time in which nothing was counted adds no counts: nobody knows them.
+    /// Adds what has come between two readings of the kernel's record. Time in which nothing was counted adds no counts: they are not known.
     pub(crate) fn absorb(&mut self, events: &[Event], before: &EventsRecord, now: &EventsRecord) {
         let [enabled, running, unread, counts @ ..] =
             std::array::from_fn(|word| since(now, before, word)) as EventsRecord;

@@ -1,4 +1,4 @@
-//! Who ran on a CPU that somebody else owns.
+//! An intruder: what ran on a CPU that another container owns.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use bayplan_types::CpuId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupId(pub u64);
 
-/// Somebody on somebody else's CPU.
+/// A task or interrupt on a CPU that another container owns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Intruder {
     /// Where.
     pub cpu: CpuId,
-    /// Who.
+    /// Its identity.
     pub who: Who,
     /// Name of the task or of the interrupt's user, at most 16 bytes; may be empty.
     pub name: String,
@@ -38,7 +38,7 @@ pub enum Who {
     Others(Kind),
 }
 
-/// What somebody is.
+/// The kind of an intruder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// A thread of the kernel.

@@ -1,9 +1,10 @@
 //! Probes: what really happens to each container, counted in the kernel. In: a topology, and which cgroups to watch and which CPUs
-//! they own. Out: a [`Drain`] of counters per container and, for every owned CPU, who else ran there.
+//! they own. Out: a [`Drain`] of counters per container and, for every owned CPU, what else ran there.
 //!
-//! Two programs see every switch and every move of a task (`bpf/scheduler.h`), the first of them reads the processor's counters (`bpf/events.h`), others see
-//! interrupts on CPUs that somebody owns (`bpf/interrupts.h`). They need `CAP_BPF` and `CAP_PERFMON` and a kernel from 5.16 on with type information (BTF); what cannot be attached
-//! is told once, with the reason and what would mend it. Nothing is pinned: when the process ends, the kernel takes everything away.
+//! Two programs see every switch and every move of a task (`bpf/scheduler.h`), the first of them reads the processor's counters (`bpf/events.h`),
+//! others see interrupts on exclusive CPUs (`bpf/interrupts.h`). They need `CAP_BPF` and `CAP_PERFMON` and a kernel from 5.16 on with type
+//! information (BTF); what cannot be attached is told once, with the reason and what would mend it. Nothing is pinned: when the process ends, the
+//! kernel takes everything away.
 
 mod audit;
 mod cost;

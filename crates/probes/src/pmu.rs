@@ -11,9 +11,9 @@ use perf_event::{Builder, Counter};
 
 use crate::{CounterChoice, Event, Refusal};
 
-/// Where the kernel lists who counts (Documentation/ABI/testing/sysfs-bus-event_source-devices).
+/// Where the kernel lists the units that count (Documentation/ABI/testing/sysfs-bus-event_source-devices).
 const DEVICES: &str = "/sys/bus/event_source/devices";
-/// In the configuration of a `PERF_TYPE_HARDWARE` event: whose counter (include/uapi/linux/perf_event.h, `PERF_PMU_TYPE_SHIFT`).
+/// In the configuration of a `PERF_TYPE_HARDWARE` event: the unit that counts (include/uapi/linux/perf_event.h, `PERF_PMU_TYPE_SHIFT`).
 const PMU_TYPE_SHIFT: u32 = 32;
 
 /// Which events this machine counts.
@@ -59,7 +59,7 @@ impl Pmu {
     /// may, and where they cannot count.
     pub(crate) fn open(&self, cpu: CpuId) -> Option<Vec<Counter>> {
         let mut group = whole(self.open_group(cpu, &self.events))?;
-        // All at once: who joins a group that counts already does not count before the kernel plans anew.
+        // All at once: an event that joins a group that counts already does not count before the kernel plans anew.
         group.first_mut()?.enable_group().ok()?;
         Some(group)
     }
@@ -116,7 +116,7 @@ impl Pmu {
         }
     }
 
-    /// Whose counter it has to be, where there are several kinds.
+    /// The kind of core that has to count, where there are several.
     fn kind_of(&self, cpu: CpuId, event: Event) -> Option<&CoreKind> {
         let is_software = CounterChoice::Software.events().contains(&event);
         let kinds = if is_software { &[] } else { self.kinds.as_slice() };

@@ -1,4 +1,4 @@
-//! Loads the probes, tells them whom to watch, and reads what they have counted.
+//! Loads the probes, tells them which cgroups to watch, and reads what they have counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -27,7 +27,7 @@ static OBJECT: &[u8] = include_bytes_aligned!(env!("BAYPLAN_BPF_OBJECT"));
 
 /// The name of the probe that reads processors' counters.
 const COUNTERS: &str = "counters";
-/// Containers that can be watched, and one for everybody else (`bpf/maps.h`).
+/// Containers that can be watched, and one slot for all other tasks (`bpf/maps.h`).
 const SLOTS: u32 = 1024;
 /// Intruders that the kernel's map has room for at least (`bpf/maps.h`), and for each CPU: softirqs, timers, a kernel thread of each kind and some processes,
 /// until they are taken out.
@@ -40,7 +40,7 @@ pub struct Probes {
     maps: Maps,
     /// `None` where no events are counted.
     counting: Option<Counting>,
-    /// The counter probe's row of the table; `None` where nobody wants it.
+    /// The counter probe's row of the table; `None` where it is not wanted.
     counter_row: Option<Probe>,
     /// Possible CPUs of the machine, online or not.
     cpus: u32,
@@ -49,7 +49,7 @@ pub struct Probes {
     generation: u64,
     outside: Counters,
     audit: Audit,
-    /// CPUs that somebody owns or has owned.
+    /// CPUs that have an owner or had one.
     audited: BTreeSet<CpuId>,
 }
 
@@ -72,12 +72,12 @@ pub struct Drain {
     pub containers: BTreeMap<CgroupId, Counters>,
     /// Events by the cgroup that is watched; empty where none are counted.
     pub events: BTreeMap<CgroupId, EventCounts>,
-    /// Everybody else's. [`crate::Preempter::Itself`] is another of them there.
+    /// Those of all other tasks. [`crate::Preempter::Itself`] is another of them there.
     pub outside: Counters,
-    /// Who ran on CPUs that a container owns.
+    /// What else ran on CPUs that a container owns.
     pub intrusions: Intrusions,
-    /// Of them those whom the kernel had no room to name, on all CPUs together since the probes were attached. On a CPU that changes hands they are in no owner's
-    /// sum for the time since the last reading.
+    /// Of them the intruders that the kernel had no room to name, on all CPUs together since the probes were attached. On a CPU that changes hands
+    /// they are in no owner's sum for the time since the last reading.
     pub unnamed: Intrusion,
 }
 
@@ -168,7 +168,7 @@ fn read_types() -> (EbpfLoader<'static>, Result<Btf, BtfError>) {
 }
 
 impl Probes {
-    /// Loads and attaches the probes, on a machine whose places are those of `topology`, with the counters of `choice` where they can be had. Nobody is watched yet.
+    /// Loads and attaches the probes, with the places of `topology` and the counters of `choice` where they can be had. No cgroup is watched yet.
     ///
     /// # Errors
     /// A [`Refusal`] when switches cannot be counted. What else cannot is in [`Probes::table`].
@@ -225,7 +225,7 @@ impl Probes {
         let counting = pmu.map(|pmu| Counting::take(&mut object, pmu, cpus)).transpose();
         let mut counting = counting.map_err(|error| refuse("opening the maps", &error))?;
         if let Some(counting) = &mut counting {
-            // Before anybody reads them.
+            // Before the counters are read.
             counting
                 .follow(&read_online())
                 .map_err(|error| refuse("handing over counters", &error))?;
@@ -286,7 +286,7 @@ impl Probes {
         let new: Vec<CgroupId> =
             containers.keys().filter(|id| !self.watched.contains_key(id)).copied().collect();
         if !(gone.is_empty() && new.is_empty()) {
-            // What has come so far is for those who have the slots now.
+            // What has come so far is for the containers that have the slots now.
             self.look_at_events()?;
         }
         // Slots are used again only when no task is charged to them any more.
@@ -300,7 +300,7 @@ impl Probes {
         if new.is_empty() {
             return Ok(());
         }
-        // Who finds no slot is not watched; the others are.
+        // A container for which there is no slot is not watched; the others are.
         let room = (self.maps.slots.len() as usize).saturating_sub(self.watched.len() + 1);
         let begun = new.iter().take(room).try_for_each(|id| self.begin(*id));
         begun.and(self.have_containers_found_anew())
@@ -380,8 +380,8 @@ impl Probes {
         Ok((containers.map_err(failed(count))?.len(), intruders.map_err(failed(count))?.len()))
     }
 
-    /// Charges what was counted so far to those who owned the CPUs and go on to do so, and then changes the owners. What was counted on CPUs that
-    /// change hands is nobody's: somebody else may have been there already, and rightly.
+    /// Charges what was counted so far to the containers that owned the CPUs and go on to do so, and then changes the owners. What was counted on
+    /// CPUs that change hands is charged to no container: the next owner may have been there already, and rightly.
     fn change_owners(&mut self, owners: BTreeMap<CpuId, CgroupId>) -> Result<(), ProbeError> {
         let had = self.owners.clone();
         if !had.is_empty() {
@@ -481,7 +481,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Has the kernel charge everybody for what was not charged at a switch: those who are on a CPU right now, above all.
+    /// Has the kernel charge every task for what was not charged at a switch: those that are on a CPU right now, above all.
     fn look_at_tasks(&mut self) -> Result<(), ProbeError> {
         let mut look = || -> Result<(), Box<dyn Error + Send + Sync>> {
             let mut nothing = Vec::new();
@@ -492,7 +492,7 @@ impl Probes {
     }
 }
 
-/// CPUs that are online; none where nobody says so.
+/// CPUs that are online; none where the kernel does not say.
 fn read_online() -> CpuSet {
     let cpus = aya::util::online_cpus().unwrap_or_default();
     cpus.into_iter().map(CpuId).collect()

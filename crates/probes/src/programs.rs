@@ -19,7 +19,7 @@ struct Description {
     name: &'static str,
     counts: &'static str,
     programs: &'static [(&'static str, &'static str)],
-    /// Attached only while somebody owns CPUs.
+    /// Attached only while there are exclusive CPUs.
     is_for_owned_cpus: bool,
 }
 
@@ -104,7 +104,7 @@ impl Programs {
         programs
             .load_look(btf)
             .map_err(|error| judge("loading look_at_tasks", &*error, surroundings))?;
-        // Before anybody is charged, so that what tasks have run before does not count.
+        // Before any task is charged, so that what tasks have run before does not count.
         programs
             .look_once()
             .map_err(|error| judge("looking at running tasks", &*error, surroundings))?;
@@ -130,7 +130,7 @@ impl Programs {
         self.set_attached(|description| !description.is_for_owned_cpus || is_wanted);
     }
 
-    /// A file; who reads it to its end has the running tasks charged.
+    /// A file; reading it to its end has the running tasks charged.
     pub(crate) fn open_look(&mut self) -> Result<File, Box<dyn Error + Send + Sync>> {
         let look: &mut Iter = self.object.program_mut(LOOK).ok_or(MISSING)?.try_into()?;
         let link = look.attach()?;
@@ -171,7 +171,7 @@ impl Programs {
         Ok(())
     }
 
-    /// What the loaded programs have cost while somebody wanted to know.
+    /// What the loaded programs have cost while their costs were asked for.
     pub(crate) fn costs(&self) -> Result<Vec<Cost>, ProgramError> {
         let of_probes = DESCRIPTIONS.iter().flat_map(|it| it.programs).map(|(name, _)| *name);
         let others = [LOOK, LOOK_AT_EVENTS, NOTHING.0];

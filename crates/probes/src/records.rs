@@ -6,7 +6,7 @@ use bayplan_types::CpuId;
 
 use crate::{CgroupId, Intruder, Intrusion, Softirq, Vector, Who};
 
-/// The slot of the counters of everybody who is in no container.
+/// The slot of the counters of all tasks that are in no container.
 pub(crate) const SLOT_OUTSIDE: u32 = 0;
 /// `struct counters`.
 pub(crate) type CountersRecord = [u64; 32];
@@ -41,7 +41,7 @@ pub(crate) const DELAY_BUCKETS: usize = 19;
 /// Upper end of the first bucket, as a power of two in ns.
 pub(crate) const DELAY_BUCKET_FIRST_LOG2: u32 = 10;
 
-/// What happened to the tasks of one container, or of nobody's, since it was first watched.
+/// What happened to the tasks of one container, or to those of no container, since it was first watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Time on a CPU, in ns, by the scheduler's own count (`sum_exec_runtime`, which `cpuacct.usage` and `cpu.stat` sum up, too).
@@ -52,7 +52,7 @@ pub struct Counters {
     pub delay_ns: u64,
     /// Times that a task left a CPU and could have gone on (`nonvoluntary_ctxt_switches` of `/proc/PID/status`).
     pub involuntary: u64,
-    /// Those by whom the CPU was needed for, by [`Preempter`].
+    /// What the CPU was needed for, by [`Preempter`].
     pub preempted_by: [u64; PREEMPTERS],
     /// Times that a task was moved to another CPU, by [`Distance`].
     pub migrations: [u64; DISTANCES],
@@ -97,7 +97,7 @@ impl Distance {
     }
 }
 
-/// Whom a task had to leave the CPU for.
+/// What a task had to leave the CPU for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preempter {
     /// Another task of the same container.
@@ -106,7 +106,7 @@ pub enum Preempter {
     Container,
     /// A task of no container that is watched.
     System,
-    /// Nobody: what its cgroup may use of the period was used up (`cpu.max`).
+    /// No task: what its cgroup may use of the period was used up (`cpu.max`).
     Nobody,
 }
 
@@ -166,7 +166,7 @@ impl Counters {
     }
 }
 
-/// Reads whom a record tells of. `None`: a kind that this version does not know.
+/// Reads the intruder that a record names. `None`: a kind that this version does not know.
 pub(crate) fn parse_intruder(record: &IntruderRecord) -> Option<Intruder> {
     let [place, who, name @ ..] = record;
     // The first word holds two halves; which is which depends on the byte order of the machine.
@@ -221,7 +221,7 @@ mod tests {
         line.unwrap().parse().unwrap()
     }
 
-    /// Whoever changes the header has to change this file, too, and then what is expected here.
+    /// A change of the header needs one of this file, too, and then of what is expected here.
     #[test]
     fn the_header_says_what_is_read_here() {
         for (before, expected) in [

@@ -17,7 +17,7 @@ use crate::scene::Workload;
 const KNOWN_AFTER: u32 = 24;
 /// An hour of rounds of 5 s: from here on a value counts as much as any before it.
 const SLOWEST: u32 = 720;
-/// More workloads than this are not remembered; who was not seen for longest goes.
+/// More workloads than this are not remembered; the one not seen for longest goes.
 const WORKLOADS_MAX: usize = 1024;
 /// A spread is not believed to be smaller than this, in the logarithm: 2 %.
 const SPREAD_MIN: f64 = 0.02;
@@ -38,9 +38,9 @@ pub struct Usual {
 /// One line of all that is known: the form in which baselines are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Baseline {
-    /// Whose.
+    /// The workload.
     pub workload: Workload,
-    /// On which cores; `None` on machines with one kind, and for who runs on several.
+    /// On which cores; `None` on machines with one kind, and for a workload that runs on several.
     pub cores: Option<CoreKind>,
     /// Of what.
     pub signal: Signal,

@@ -1,7 +1,8 @@
-//! From whom a victim may suffer. In: the victim's findings and who is where. Out: culprits, the likeliest first.
+//! From which containers a victim may suffer. In: the victim's findings and which containers run where. Out: culprits, the likeliest first.
 //!
-//! Only who shares hardware with the victim is asked, and only for what that hardware can do: a shared CPU makes one wait, a shared core, cache or memory makes one slow. Who does next to
-//! nothing of what hurts is no culprit. Signals that have other causes, too, need somebody whose activity goes with the trouble (CPI2: a correlation of 0.35).
+//! Only containers that share hardware with the victim are asked, and only for what that hardware can do: a shared CPU makes one wait, a shared core,
+//! cache or memory makes one slow. A container that does next to nothing of what hurts is no culprit. Signals that have other causes, too, need a
+//! suspect with activity that goes with the trouble (CPI2: a correlation of 0.35).
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -25,28 +26,28 @@ const RISE_MIN: f64 = 1.5;
 const RISE_ROUNDS_MIN: usize = 3;
 /// Rounds that both need before a correlation means something.
 const ROUNDS_MIN: usize = 10;
-/// Who does less than this share of what the worst of its kind does, is not to blame.
+/// A suspect that does less than this share of what the worst of its kind does, is not to blame.
 const SHARE_MIN: f64 = 0.2;
-/// Who uses fewer CPUs than this harms nobody; who uses more than that may, through caches and memory, on any number of CPUs.
+/// A container that uses fewer CPUs than this does no harm; one that uses more may, through caches and memory, on any number of CPUs.
 const CPUS_MIN: f64 = 0.1;
 const CPUS_HARM: f64 = 0.5;
-/// Where less than this share of the CPUs is busy, nobody waits for a CPU because of others, and nobody is moved to where more would be.
+/// Where less than this share of the CPUs is busy, no container waits for a CPU because of others, and none is moved to where more would be.
 const CROWDED: f64 = 0.7;
 /// Cycles that a miss takes longer on another node: 60 ns at a bit more than 2 GHz, as of two packages.
 const FAR_CYCLES: f64 = 130.0;
 /// Part of the cycles from which that is worth moving pages. Misses that wait for each other cost less.
 const FAR_COST_MIN: f64 = 0.2;
-/// On so many CPUs the scheduler finds room beside who uses less than this share of them.
+/// On so many CPUs the scheduler finds room beside a container that uses less than this share of them.
 const CROWD_MIN: f64 = 0.1;
 
 /// How a signal comes to be too high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// Somebody else is on the CPU.
+    /// Another container is on the CPU.
     Cpu,
-    /// Somebody else is in the core, the cache or before the memory.
+    /// Another container is in the core, the cache or before the memory.
     Hardware,
-    /// Nobody else has to do with it.
+    /// No other container has to do with it.
     Own,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn path(signal: Signal) -> Path {
 }
 
 impl Judge<'_> {
-    /// Who may be to blame for a victim's findings, the likeliest first.
+    /// Containers that may be to blame for a victim's findings, the likeliest first.
     pub(crate) fn culprits(
         &self,
         scene: &Scene,
@@ -120,14 +121,14 @@ impl Judge<'_> {
         if path == Path::Hardware && self.settings.parts.correlation && !is_proven {
             return None;
         }
-        // In tenths, and nothing where it means nothing, so that noise does not decide who comes first.
+        // In tenths, and nothing where it means nothing, so that noise does not decide which comes first.
         let correlation =
             correlation.filter(|_| counts).map_or(0.0, |it| (it * 10.0).round() / 10.0);
         let class = Reverse(ladder::rank(other));
         Some(Culprit { tie, correlation, class, magnitude, container: id })
     }
 
-    /// Whether it is this one who takes the CPUs away from the victim that it waits for.
+    /// Whether it is this one that takes the CPUs away from the victim that it waits for.
     fn crowds(
         &self,
         scene: &Scene,
@@ -137,21 +138,21 @@ impl Judge<'_> {
     ) -> bool {
         let needs = self.needs(victim, sufferer);
         let cpus = sufferer.cpus.len() as f64;
-        // Of two that are as important, the one who takes less is not to blame.
+        // Of two that are as important, the one that takes less is not to blame.
         let share = if ladder::rank(other) < ladder::rank(sufferer) { SHARE_MIN } else { 1.0 };
-        // Who is in no container is a suspect like others, for whom nobody else is blamed.
+        // Processes in no container are a suspect like others, and no other is blamed for them.
         let outside = SHARE_MIN * self.outside(scene, &sufferer.cpus);
         self.is_crowded(scene, victim, sufferer)
             && magnitude >= (CROWD_MIN * cpus).max(share * needs).max(outside)
     }
 
-    /// Whether the CPUs that somebody runs on have no time left to speak of.
+    /// Whether the CPUs that a container runs on have no time left to speak of.
     pub(crate) fn is_crowded(&self, scene: &Scene, id: ContainerId, resident: &Resident) -> bool {
         let own = self.lately(id).map_or(0.0, |it| it.cpus);
         self.busy(scene, id, &resident.cpus) + own >= CROWDED * resident.cpus.len() as f64
     }
 
-    /// Whether a good part of the traffic to memory around somebody is its own; `true` where that is not measured.
+    /// Whether a good part of the traffic to memory around a container is its own; `true` where that is not measured.
     pub(crate) fn strains_memory(&self, scene: &Scene, id: ContainerId, level: Level) -> bool {
         let Some(resident) = scene.residents.get(&id) else { return false };
         let Some(own) = self.lately(id).and_then(|it| it.memory_bandwidth) else { return true };
@@ -188,8 +189,9 @@ impl Judge<'_> {
         !place.is_empty() && self.busy(scene, id, place) + wants <= CROWDED * place.len() as f64
     }
 
-    /// For who would fill any NUMA node that it could go to, and suffers nowhere from that: what it has to leave to go where it is least in the way, by the CPUs that others need
-    /// there who asked for something. `None` where it would be no less in the way than it is, or in the way of somebody more important than whom it leaves.
+    /// For a container that would fill any NUMA node that it could go to, and suffers nowhere from that: what it has to leave to go where it is least
+    /// in the way, by the CPUs needed there by others that asked for something. `None` where it would be no less in the way than it is, or in the way
+    /// of a container more important than the one it leaves.
     pub(crate) fn out_of_the_way(
         &self,
         scene: &Scene,
@@ -221,7 +223,7 @@ impl Judge<'_> {
         (least < needed(&around(&goer.cpus))).then(|| self.topology.cpus().difference(place))
     }
 
-    /// CPUs that somebody would keep busy if nobody slowed it down.
+    /// CPUs that a container would keep busy if nothing slowed it down.
     fn needs(&self, id: ContainerId, resident: &Resident) -> f64 {
         self.lately(id).map_or(0.0, |it| it.cpus * self.haste(resident, it))
     }
@@ -236,7 +238,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a good part of somebody's cycles may go into the way to memory on other nodes, where it is slow; `true` where that cannot be said.
+    /// Whether a good part of a container's cycles may go into the way to memory on other nodes, where it is slow; `true` where that cannot be said.
     pub(crate) fn far_memory_hurts(&self, id: ContainerId, is_slow: bool) -> bool {
         let Some(sample) = self.lately(id) else { return false };
         let Sample { far_memory, cache_misses, cycles_per_instruction, .. } = *sample;
@@ -261,7 +263,7 @@ impl Judge<'_> {
             .sum()
     }
 
-    /// How many of some CPUs are kept busy by who is in no container; 0 where the kernel does not tell.
+    /// How many of some CPUs are kept busy by processes in no container; 0 where the kernel does not tell.
     fn outside(&self, scene: &Scene, place: &CpuSet) -> f64 {
         let busy: Option<f64> = place.iter().map(|cpu| Some(1.0 - scene.idle.get(&cpu)?)).sum();
         busy.map_or(0.0, |busy| (busy - self.within(scene, place, None)).max(0.0))
@@ -305,7 +307,7 @@ fn rises(pairs: &[(f64, f64)], limit: f64) -> bool {
     }
 }
 
-/// Those who do a good part of what the worst of the same tie does.
+/// Suspects that do a good part of what the worst of the same tie does.
 fn only_the_great(suspects: Vec<Culprit>) -> Vec<Culprit> {
     let most = |tie: Tie| {
         let same = suspects.iter().filter(|it| it.tie == tie);
@@ -314,7 +316,7 @@ fn only_the_great(suspects: Vec<Culprit>) -> Vec<Culprit> {
     suspects.iter().filter(|it| it.magnitude >= SHARE_MIN * most(it.tie)).copied().collect()
 }
 
-/// What of somebody's doings hurts along this tie, as far as it was measured: traffic to memory behind a shared cache, CPU time before it.
+/// What of a container's doings hurts along this tie, as far as it was measured: traffic to memory behind a shared cache, CPU time before it.
 fn activity(tie: Tie, sample: &Sample) -> f64 {
     match tie {
         Tie::Cpu | Tie::Core => sample.cpus,

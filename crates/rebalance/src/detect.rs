@@ -1,4 +1,5 @@
-//! Who suffers. In: the last rounds of one container and what is usual for it. Out: how it does, with a finding for every signal that is too high.
+//! Detects suffering. In: the last rounds of one container and what is usual for it. Out: how it does, with a finding for every signal that is too
+//! high.
 //!
 //! A signal is too high when it is above its limit now (median of the short window, and the last round), and was so in several rounds of the long one. The limit comes from the
 //! settings and, where the workload is known, from what is usual for it. A signal that the machine does not have is not there, and says nothing.
@@ -17,7 +18,7 @@ use crate::scene::{Resident, Workload};
 use crate::settings::{Settings, Threshold};
 use crate::windows::Windows;
 
-/// Who is stopped by its own limit for more of its time than this waits for that, and not for others.
+/// A container that is stopped by its own limit for more of its time than this waits for that, and not for others.
 const THROTTLED_MAX: f64 = 0.1;
 /// And for the longest of its delays less is enough.
 const THROTTLED_MAX_P99: f64 = 0.01;
@@ -135,7 +136,7 @@ impl Judge<'_> {
         values.get(needed.saturating_sub(1)).copied().unwrap_or(0.0)
     }
 
-    /// What somebody did lately.
+    /// What a container did lately.
     pub(crate) fn lately(&self, id: ContainerId) -> Option<&Sample> {
         self.windows.latest(id, self.settings.short)
     }
@@ -147,7 +148,7 @@ impl Judge<'_> {
         median(wanted.iter()).is_some_and(|it| it >= self.settings.activity_min)
     }
 
-    /// Wants more than all of its CPUs have, so that it would wait without anybody else, too.
+    /// Wants more than all of its CPUs have, so that it would wait without any other, too.
     pub(crate) fn crowds_itself(&self, id: ContainerId, resident: &Resident) -> bool {
         self.lately(id).map_or(0.0, Sample::wanted) > resident.cpus.len() as f64
     }

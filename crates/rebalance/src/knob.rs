@@ -3,7 +3,7 @@
 /// What can be turned for a victim. Declared in the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Knob {
-    /// The culprit runs only where nobody else wants to: `cpu.idle`.
+    /// The culprit runs only where no other wants to: `cpu.idle`.
     Idle,
     /// The culprit's share of contended CPUs is cut: `cpu.weight`.
     Weight,
@@ -28,7 +28,7 @@ pub enum Knob {
     Memory,
     /// A container that owns CPUs gets others.
     MoveOwner,
-    /// Somebody with an overview of the cluster should take the culprit away. Only said.
+    /// A controller with an overview of the cluster should take the culprit away. Only said.
     Evict,
 }
 

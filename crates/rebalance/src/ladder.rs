@@ -1,4 +1,5 @@
-//! Which knob may help whom, against whom, and who may be asked for it: the table that the arbiter goes down. In: evidence and scene. Out: candidates, least disruptive first.
+//! Which knob may help which victim, against which culprit, and what may be asked for it: the table that the arbiter goes down. In: evidence and
+//! scene. Out: candidates, least disruptive first.
 
 use bayplan_allocator::ContainerId;
 use bayplan_topology::{Level, Topology};
@@ -26,7 +27,7 @@ pub(crate) struct Candidate {
 /// Where something is felt: while one proposal there is not judged, there is no other.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Domain {
-    /// CPUs whose tenants feel it.
+    /// CPUs with tenants that feel it.
     pub cpus: CpuSet,
     /// What it changes for them.
     pub resource: Resource,
@@ -55,7 +56,7 @@ impl Domain {
     }
 }
 
-/// On whom a knob is turned.
+/// On which container a knob is turned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whom {
     /// A culprit of the lowest QoS class, for a victim of a higher one.
@@ -103,7 +104,8 @@ const NONE: &[Tie] = &[];
 /// So many times as high as its limit a signal is bad.
 const SEVERE: f64 = 2.0;
 
-/// In the order of the ladder. An owner of CPUs gets others of its own NUMA nodes only, so for who shares just a node's memory its move would change nothing.
+/// In the order of the ladder. An exclusive container gets others of its own NUMA nodes only, so where just a node's memory is shared its move would
+/// change nothing.
 #[rustfmt::skip]
 const TABLE: [Row; 13] = [
     Row { knob: Knob::Idle, whom: Whom::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
@@ -136,11 +138,11 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         if severity == 0.0 || (row.resource == Resource::Place && severity < SEVERE) {
             continue;
         }
-        // More at once is for CPUs that have nothing to do; on others it is taken from somebody.
+        // More at once is for CPUs that have nothing to do; on others it is taken from another container.
         if row.knob == Knob::Burst && judge.is_crowded(scene, evidence.victim, victim) {
             continue;
         }
-        // Memory that is far away and hardly slows anybody down stays there.
+        // Memory that is far away and hardly slows its container down stays there.
         if row.knob == Knob::Memory && !judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
             continue;
         }
@@ -154,7 +156,8 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             continue;
         }
         let tied = evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie));
-        // Nobody has to move whose going would change little, as against others of his tie: time on CPUs and traffic to memory are not to be compared.
+        // A container does not have to move if its going would change little, as against others of its tie: time on CPUs and traffic to memory are
+        // not to be compared.
         let is_great = |culprit: &&Culprit| {
             let same = tied.clone().filter(|it| it.tie == culprit.tie);
             let most = same.map(|it| it.magnitude).fold(0.0, f64::max);
@@ -180,18 +183,19 @@ fn is_slow(evidence: &Evidence) -> bool {
     evidence.findings.iter().any(|it| SLOW.contains(&it.signal))
 }
 
-/// Whether a change leaves nothing to do for a knob on the same target: who hardly gets CPU time does not have to be the last to get it, too.
+/// Whether a change leaves nothing to do for a knob on the same target: a container that hardly gets CPU time does not have to be the last to get it,
+/// too.
 pub(crate) fn covers(change: &Proposal, knob: Knob, target: ContainerId) -> bool {
     change.knob == Knob::Suppress
         && match knob {
-            // All whom it is for are suppressed.
+            // All that it is for are suppressed.
             Knob::Idle => true,
             Knob::Weight => change.target == target,
             _ => false,
         }
 }
 
-/// Somebody goes elsewhere for its own sake.
+/// A container goes elsewhere for its own sake.
 pub(crate) fn flees(knob: Knob, target: ContainerId, victim: ContainerId) -> bool {
     matches!(knob, Knob::Move | Knob::MoveOwner) && target == victim
 }
@@ -299,7 +303,7 @@ impl Row {
         })
     }
 
-    /// CPUs that `goer` leaves for the sake of `stayer`; empty for knobs that move nobody, `None` where there is nowhere to go.
+    /// CPUs that `goer` leaves for the sake of `stayer`; empty for knobs that move no container, `None` where there is nowhere to go.
     fn leave(
         &self,
         scene: &Scene,
@@ -349,7 +353,7 @@ fn half_in_common(topology: &Topology, goer: &Resident, stayer: &Resident) -> Op
     (!half.is_empty() && !goer.cpus.is_subset(&half)).then_some(half)
 }
 
-/// How important somebody is. Whose class is not known is as important as can be.
+/// How important a container is. One of an unknown class is as important as can be.
 pub(crate) fn rank(resident: &Resident) -> QosClass {
     resident.qos.unwrap_or(QosClass::Guaranteed)
 }

@@ -1,8 +1,8 @@
-//! When somebody suffers from others, and what to do about it. In: who runs where ([`Scene`]), what was measured ([`Round`]). Out: proposals, each a
-//! knob to turn, with the evidence; later a verdict on each, which keeps or undoes it.
+//! When a container suffers from others, and what to do about it. In: which container runs where ([`Scene`]), what was measured ([`Round`]). Out:
+//! proposals, each a knob to turn, with the evidence; later a verdict on each, which keeps or undoes it.
 //!
-//! Pure: time comes with the round, randomness does not occur, and nothing is written here. Who carries proposals out asks the allocator and the planner as
-//! for everything else.
+//! Pure: time comes with the round, randomness does not occur, and nothing is written here. The code that carries proposals out asks the allocator
+//! and the planner as for everything else.
 
 mod baseline;
 mod culprits;

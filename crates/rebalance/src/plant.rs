@@ -84,7 +84,7 @@ pub struct Plant {
     stubborn: Stubborn,
     unrest: Option<Unrest>,
     in_force: BTreeMap<u64, Turned>,
-    /// Since when everybody is where he is.
+    /// Since when every tenant is where it is.
     since: BTreeMap<ContainerId, Duration>,
     /// Share of memory by node.
     pages: BTreeMap<ContainerId, Vec<f64>>,
@@ -129,7 +129,7 @@ impl Plant {
         Plant { stubborn, ..self }
     }
 
-    /// The machine as it is now, as if `id` had gone. Whoever is left keeps his name, his demand and his place.
+    /// The machine as it is now, as if `id` had gone. Those that are left keep their names, their demand and their place.
     #[must_use]
     pub fn without(&self, id: ContainerId) -> Plant {
         let mut plant = self.clone();
@@ -152,7 +152,7 @@ impl Plant {
         self.now
     }
 
-    /// Everybody, by id.
+    /// All tenants, by id.
     pub fn tenants(&self) -> &BTreeMap<ContainerId, Tenant> {
         &self.tenants
     }
@@ -193,7 +193,7 @@ impl Plant {
             topology: Arc::clone(&self.topology),
             residents: residents.collect(),
             shared: self.shared(),
-            // Nobody else is on the machine.
+            // Nothing else is on the machine.
             idle: BTreeMap::new(),
             touched: BTreeSet::new(),
             unrest: self.unrest,
@@ -238,7 +238,7 @@ impl Plant {
         Seat::with(id, tenant, &self.in_force, &self.stubborn.useless)
     }
 
-    /// Memory of those who are to have it near goes there, by and by.
+    /// Memory of tenants that are to have it near goes there, by and by.
     fn bring_home(&mut self) {
         for (id, tenant) in &self.tenants {
             let seat = Seat::with(*id, tenant, &self.in_force, &self.stubborn.useless);
@@ -269,7 +269,7 @@ impl Plant {
         }
     }
 
-    /// CPUs that nobody owns.
+    /// CPUs without an owner.
     fn shared(&self) -> CpuSet {
         let mut shared = self.topology.cpus().clone();
         for (id, tenant) in &self.tenants {

@@ -1,4 +1,4 @@
-//! What is proposed, why, and what came of it. Values that can be printed, kept and read back by whoever carries them out.
+//! What is proposed, why, and what came of it. Values that can be printed, kept and read back by the code that carries them out.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -21,24 +21,24 @@ pub struct Proposal {
     pub mode: Mode,
     /// What to turn.
     pub knob: Knob,
-    /// On whom: the culprit or the victim, as the knob is.
+    /// The container that is changed: the culprit or the victim, as the knob is.
     pub target: ContainerId,
     /// How far, for knobs that go in steps: 1 is the first.
     pub step: u32,
     /// For `Siblings`, `Confine`, `Move` and `MoveOwner`: CPUs that the target is to leave.
     pub leave: CpuSet,
-    /// For whom, because of whom, and how that is known.
+    /// For which victim, because of which culprits, and how that is known.
     pub evidence: Evidence,
 }
 
-/// Why somebody is thought to suffer.
+/// Why a container is thought to suffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// Who suffers.
+    /// The container that suffers.
     pub victim: ContainerId,
     /// By what it shows; never empty.
     pub findings: Vec<Finding>,
-    /// From whom, the likeliest first; empty where it is nobody's fault.
+    /// From which containers, the likeliest first; empty where none is to blame.
     pub culprits: Vec<Culprit>,
 }
 
@@ -59,18 +59,18 @@ pub struct Finding {
     pub spread: f64,
 }
 
-/// Somebody from whom a victim may suffer. Ranked by its fields, top to bottom; greater is likelier.
+/// A container from which a victim may suffer. Ranked by its fields, top to bottom; greater is likelier.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Culprit {
     /// The nearest thing that both use.
     pub tie: Tie,
     /// Of the victim's trouble with its activity over windows, -1 to 1.
     pub correlation: f64,
-    /// Of two who may both be to blame, the less important one comes first. Whose class is not known is as important as can be.
+    /// Of two that may both be to blame, the less important one comes first. One of an unknown class is as important as can be.
     pub class: Reverse<QosClass>,
     /// How much it does of what hurts, in the unit of the signal.
     pub magnitude: f64,
-    /// Who.
+    /// The container.
     pub container: ContainerId,
 }
 
@@ -109,9 +109,9 @@ pub enum Verdict {
         /// -1, where it is worse off, to 1; 0 where nothing has changed by more than chance.
         relief: f64,
     },
-    /// Somebody else suffers more than the victim gained; undone.
+    /// Another container suffers more than the victim gained; undone.
     Harmful {
-        /// Who.
+        /// The one that suffers.
         other: ContainerId,
     },
     /// Victim or target is gone, or samples are missing: not to be judged, and undone.

@@ -22,12 +22,13 @@ use crate::unhelped::Unhelped;
 use crate::verdict::{self, Look, SEVERITY_MAX};
 use crate::windows::Windows;
 
-/// Who carries proposals out has so long to say how that went.
+/// The code that carries proposals out has so long to say how that went.
 const WORD_WITHIN: Duration = Duration::from_secs(60);
 /// What was carried out has to be judged so soon, however long unrest lasts; then it is undone.
 const JUDGED_WITHIN: Duration = Duration::from_secs(600);
 
-/// For who is helped already, or because of who is held already, so little above the limits that a knob is for is no reason to do more.
+/// For a victim that is helped already, or because of a culprit that is held already, so little above the limits that a knob is for is no reason to
+/// do more.
 const GOOD_ENOUGH: f64 = 1.1;
 /// A culprit that wants less than this share of what it did is another one now.
 const CALM: f64 = 0.5;
@@ -43,11 +44,11 @@ pub struct Rebalancer {
     standing: BTreeMap<u64, Standing>,
     tried: Tried,
     budget: Budget,
-    /// Since when somebody suffers and nobody is to blame.
+    /// Since when a container suffers and none is to blame.
     blameless: BTreeMap<ContainerId, Duration>,
     /// Until when nothing more is only said for a victim's sake.
     told: BTreeMap<ContainerId, Duration>,
-    /// Who suffered from others in the last round.
+    /// How many suffered from others in the last round.
     victims: usize,
     last: u64,
 }
@@ -89,7 +90,7 @@ impl Rebalancer {
         self.standing.values().map(|it| &it.proposal)
     }
 
-    /// How many suffer from others, as far as the last round shows, without those for whose sake nothing is changed.
+    /// How many suffer from others, as far as the last round shows, without those that nothing is changed for.
     pub fn victims(&self) -> usize {
         self.victims
     }
@@ -108,7 +109,7 @@ impl Rebalancer {
         found
     }
 
-    /// Somebody else has taken back all that stood. It is forgotten, and nothing is learned from it.
+    /// Something else has taken back all that stood. It is forgotten, and nothing is learned from it.
     pub fn withdraw(&mut self) {
         self.standing.clear();
     }
@@ -148,7 +149,7 @@ impl Rebalancer {
     /// Looks at a round. A round that does not end after the one before it is left out. In unrest nothing is proposed and nothing measured is judged; what is
     /// not allowed any more, has lost its victim or target, or was carried out ten minutes ago and could not be judged since, is undone all the same.
     pub fn look(&mut self, scene: &Scene, round: &Round) -> Vec<Decision> {
-        // Of the oldest one nobody knows when it began.
+        // When the oldest one began is not known.
         let depth = self.settings.history.max(self.settings.long).max(2 * self.settings.settle + 1);
         if !self.windows.take(scene, round, depth) {
             return Vec::new();
@@ -187,7 +188,7 @@ impl Rebalancer {
         watched.filter_map(|(id, it)| Some((*id, eyes.condition(*id, it)?))).collect()
     }
 
-    /// Learns what is usual from those who are at ease and on whom and for whom nothing is turned.
+    /// Learns what is usual from containers that are at ease and on or for which nothing is turned.
     fn study(
         &mut self,
         scene: &Scene,
@@ -201,7 +202,7 @@ impl Rebalancer {
             .collect();
         for (id, condition) in conditions {
             let Some(resident) = scene.residents.get(id) else { continue };
-            // What nobody is to blame for in all that time is how it is now.
+            // Trouble for which no container is to blame in all that time is how it is now.
             let long = self.blameless.get(id).is_some_and(|it| now >= *it + self.settings.forget);
             if (condition.is_uneasy && !long) || changed.contains(id) {
                 continue;
@@ -225,7 +226,8 @@ impl Rebalancer {
             let Some(verdict) = self.verdict(number, scene, conditions, now) else { continue };
             let is_kept = matches!(verdict, Verdict::Kept { .. });
             let per_minute = self.settings.changes_per_minute.max(1);
-            // Without budget it is judged again in the next round: `standing_max` undos take some minutes at most, and nobody proposes before them.
+            // Without budget it is judged again in the next round: `standing_max` undos take some minutes at most, and nothing is proposed before
+            // them.
             if !is_kept && !self.budget.take(now, per_minute) {
                 break;
             }
@@ -236,7 +238,7 @@ impl Rebalancer {
                     Verdict::Kept { .. } => self.tried.helped(pair.0),
                     Verdict::Over => self.tried.released(pair, now),
                     Verdict::Covered => self.tried.covered(pair, now),
-                    // Nobody has seen that it does not help.
+                    // It was not seen that it does not help.
                     Verdict::Unknown => self.tried.refused(pair, now, self.settings.forget),
                     _ => self.failed(pair, now),
                 }
@@ -280,7 +282,8 @@ impl Rebalancer {
         }
     }
 
-    /// Who has fled and is no better off by now than where it came from goes back: the place that had room then is not the same any more.
+    /// A container that has fled and is no better off by now than where it came from goes back: the place that had room then is not the same any
+    /// more.
     fn regret(&self, standing: &Standing, scene: &Scene, now: Duration) -> Option<f64> {
         let Proposal { knob, target, evidence, .. } = &standing.proposal;
         let fled = self.settings.parts.verdict && ladder::flees(*knob, *target, evidence.victim);
@@ -338,7 +341,7 @@ impl Rebalancer {
                 (relief, Some(it))
             }
             Look::Decided(other) => return Some(other),
-            // Whom it harms more than that need not wait for the next look.
+            // Containers that it harms more than that need not wait for the next look.
             Look::Undecided { seen } => (seen, None),
         };
         let before = detect::severity(&standing.proposal.evidence.findings);
@@ -349,7 +352,7 @@ impl Rebalancer {
         }
     }
 
-    /// All who could feel it are well, and have been for long enough.
+    /// All that could feel it are well, and have been for long enough.
     fn is_over(
         &mut self,
         number: u64,
@@ -378,13 +381,13 @@ impl Rebalancer {
         all_well && (well_for.min(calm_for) >= quiet || well_for >= WISH_TO_KNOW * quiet)
     }
 
-    /// Who has left CPUs, with the numbers of the proposals.
+    /// Containers that have left CPUs, with the numbers of the proposals.
     fn away(&self) -> impl Iterator<Item = (u64, ContainerId)> {
         let all = self.standing.values().map(|it| &it.proposal);
         all.filter(|it| !it.leave.is_empty()).map(|it| (it.number, it.target))
     }
 
-    /// At most one proposal for each victim, the most important victim first; none for who suffers from somebody who goes back now.
+    /// At most one proposal for each victim, the most important victim first; none for one that suffers from a container that goes back now.
     fn propose(
         &mut self,
         scene: &Scene,
@@ -426,8 +429,8 @@ impl Rebalancer {
         self.standing.values().filter(|it| !it.is_for_good())
     }
 
-    /// Others would have to do with less for the sake of who has fled to them, and need not: nobody leaves his place for a guest, and what slows its cycles down there may be the
-    /// way to its memory.
+    /// Others would have to do with less for the sake of a container that has fled to them, and need not: none leaves its place for a guest, and what
+    /// slows its cycles down there may be the way to its memory.
     fn is_for_guest(&self, candidate: &Candidate, evidence: &Evidence) -> bool {
         let (victim, signals) = (evidence.victim, ladder::signals(candidate.knob));
         let mut found = evidence.findings.iter().filter(|it| signals.contains(&it.signal));
@@ -489,11 +492,11 @@ impl Rebalancer {
         let Candidate { knob, target, leave, .. } = candidate;
         let proposals = || self.standing.values().map(|it| &it.proposal);
         let mut same = proposals().filter(|it| it.target == *target);
-        // Nobody has less weight than who is idle.
+        // Nothing has less weight than an idle container.
         if *knob == Knob::Weight && same.any(|it| it.knob == Knob::Idle) {
             return None;
         }
-        // What all BestEffort containers have together goes down by one step, whoever is named.
+        // What all BestEffort containers have together goes down by one step, whichever is named.
         let turned = proposals()
             .filter(|it| it.knob == *knob && (it.target == *target || *knob == Knob::Suppress));
         if !leave.is_empty() {
@@ -553,7 +556,7 @@ impl Rebalancer {
         Some(Decision::Propose(Box::new(proposal)))
     }
 
-    /// From whom the victim suffers, and the CPUs that this one wants.
+    /// From which container the victim suffers, and the CPUs that this one wants.
     fn culprit(&self, proposal: &Proposal) -> Option<(ContainerId, f64)> {
         let Proposal { evidence, target, .. } = proposal;
         let first = || evidence.culprits.first().map(|it| it.container);
@@ -562,7 +565,7 @@ impl Rebalancer {
     }
 }
 
-/// Who suffers. Who asked for nothing has what is left, and nothing is changed for its sake.
+/// The victims. A container that asked for nothing has what is left, and nothing is changed for its sake.
 fn victims<'a>(
     scene: &'a Scene,
     conditions: &'a BTreeMap<ContainerId, Condition>,
@@ -572,7 +575,7 @@ fn victims<'a>(
     known.filter(|(qos, ..)| *qos != Some(QosClass::BestEffort))
 }
 
-/// CPUs that somebody would keep busy if it had them.
+/// CPUs that a container would keep busy if it had them.
 fn wants(sample: &Sample) -> f64 {
     let stopped = 1.0 - sample.throttled.unwrap_or(0.0).min(0.99);
     sample.wanted() / stopped
@@ -582,7 +585,7 @@ fn pair(proposal: &Proposal) -> Pair {
     pair_of(proposal.evidence.victim, proposal.target, proposal.knob)
 }
 
-/// Under which it is remembered how a knob did. All BestEffort containers are suppressed, whoever of them is named.
+/// Under which it is remembered how a knob did. All BestEffort containers are suppressed, whichever of them is named.
 fn pair_of(victim: ContainerId, target: ContainerId, knob: Knob) -> Pair {
     let target = if knob == Knob::Suppress { victim } else { target };
     (victim, target, knob)

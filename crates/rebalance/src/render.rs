@@ -8,7 +8,7 @@ use crate::proposal::{Evidence, Finding, Proposal, Tie, Verdict};
 use crate::sample::Signal;
 use crate::scene::Mode;
 
-/// Says who a container is.
+/// Gives the name of a container.
 pub type NameOf<'a> = &'a dyn Fn(ContainerId) -> String;
 
 impl Tie {
@@ -51,7 +51,7 @@ impl Verdict {
     }
 }
 
-/// A proposal in one line: what, on whom, for whom, and the worst finding.
+/// A proposal in one line: what, on which container, for which, and the worst finding.
 pub fn render_proposal(proposal: &Proposal, name_of: NameOf<'_>) -> String {
     let Proposal { knob, target, step, leave, evidence, .. } = proposal;
     let mut line = format!("{} on {}", knob.name(), name_of(*target));
@@ -88,7 +88,7 @@ pub fn render_evidence(evidence: &Evidence, name_of: NameOf<'_>) -> String {
         );
     }
     if evidence.culprits.is_empty() {
-        text.push_str("  from nobody that is known\n");
+        text.push_str("  from no known container\n");
     }
     text
 }

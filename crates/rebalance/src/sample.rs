@@ -39,7 +39,7 @@ impl Sample {
     }
 }
 
-/// Everybody over one period. Who is missing could not be read.
+/// All containers over one period. One that is missing could not be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     /// Its end, on a clock that never goes back, from any beginning.

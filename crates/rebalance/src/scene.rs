@@ -1,4 +1,4 @@
-//! Who runs where, as the rebalancer needs it.
+//! Which containers run where, as the rebalancer needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::knob::Knob;
 pub struct Scene {
     /// The machine.
     pub topology: Arc<Topology>,
-    /// Everybody that bayplan placed.
+    /// Every container that bayplan placed.
     pub residents: BTreeMap<ContainerId, Resident>,
-    /// CPUs that nobody owns.
+    /// CPUs without an owner.
     pub shared: CpuSet,
-    /// Share of the last round, 0 to 1, in which a CPU had nothing to do, whoever it works for otherwise; without CPUs of which that is not known.
+    /// Share of the last round, 0 to 1, in which a CPU had nothing to do, whatever it works for otherwise; without CPUs of which that is not known.
     pub idle: BTreeMap<CpuId, f64>,
-    /// Those on whom or for whom something is turned that does not stand and cannot be taken back: nothing of them is usual.
+    /// Containers on or for which something is turned that does not stand and cannot be taken back: nothing of them is usual.
     pub touched: BTreeSet<ContainerId>,
     /// Why nothing is to be changed now.
     pub unrest: Option<Unrest>,
@@ -79,13 +79,13 @@ pub enum Mode {
 /// Why nothing is to be changed for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unrest {
-    /// Somebody paused the rebalancer.
+    /// An operator paused the rebalancer.
     Paused,
     /// Everything was given back.
     Restored,
     /// Containers are being created.
     Creating,
-    /// Somebody else has changed what was written for containers.
+    /// Another program has changed what was written for containers.
     Drift,
     /// The daemon itself is late.
     Overload,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::knob::Knob;
 use crate::sample::Signal;
 
-/// How the rebalancer judges and how much it may do. How far it may go with somebody is said in the scene.
+/// How the rebalancer judges and how much it may do. How far it may go with a container is said in the scene.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Never proposed.
@@ -23,9 +23,9 @@ pub struct Settings {
     pub confirmed: usize,
     /// Rounds over which trouble and activity are compared.
     pub history: usize,
-    /// Who keeps fewer CPUs busy, or wants to, is not judged (CPI2 leaves such tasks out, too).
+    /// A container that keeps fewer CPUs busy, or wants to, is not judged (CPI2 leaves such tasks out, too).
     pub activity_min: f64,
-    /// Who is not longer where it is, is not judged.
+    /// A container that is not longer where it is, is not judged.
     pub warm_up: Duration,
     /// Rounds after a change until it is judged.
     pub settle: usize,
@@ -37,7 +37,7 @@ pub struct Settings {
     pub quiet: Duration,
     /// The limits of every signal.
     pub thresholds: Thresholds,
-    /// Parts of the judgement, for those who want to see what each is good for.
+    /// Parts of the judgement, for measuring what each is good for.
     pub parts: Parts,
 }
 
@@ -70,7 +70,7 @@ pub struct Thresholds([Threshold; Signal::ALL.len()]);
 /// When a signal is too high.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// Up to this nobody suffers, whatever is usual.
+    /// Up to this no container suffers, whatever is usual.
     pub floor: f64,
     /// Too much where nothing is known of what is usual; `None` where that cannot be said.
     pub alone: Option<f64>,
@@ -100,7 +100,7 @@ impl Default for Thresholds {
                 // With the default slice of 3 ms, two that share a CPU wait that long for each other.
                 Signal::Delay => (0.001, Some(0.005), 2.0),
                 Signal::Preempted => (50.0, Some(200.0), 2.0),
-                // Who is stopped for half of a period in one of a hundred has it in its 99th percentile.
+                // A container that is stopped for half of a period in one of a hundred has it in its 99th percentile.
                 Signal::Throttled => (0.005, Some(0.05), 2.0),
                 Signal::CpuPressure => (0.1, Some(0.2), 1.5),
                 Signal::FarMemory => (0.2, Some(0.2), 1.0),
@@ -121,7 +121,7 @@ pub struct Parts {
     pub baseline: bool,
     /// A signal has to be high in several rounds.
     pub confirmation: bool,
-    /// Who is blamed has to be active when the victim suffers, for signals that have other causes, too.
+    /// A culprit has to be active when the victim suffers, for signals that have other causes, too.
     pub correlation: bool,
     /// What does not help is undone, and what another change has left nothing to do.
     pub verdict: bool,

@@ -15,13 +15,13 @@ pub(crate) struct Standing {
     pub proposal: Proposal,
     pub domain: Domain,
     pub stage: Stage,
-    /// How much everybody may have suffered when this was proposed, whether that was sure or not: 1 is at a limit.
+    /// How much each container may have suffered when this was proposed, whether that was sure or not: 1 is at a limit.
     pub ill_before: BTreeMap<ContainerId, f64>,
-    /// From whom the victim suffered, and the CPUs that this one wanted then.
+    /// From which container the victim suffered, and the CPUs that this one wanted then.
     pub culprit: Option<(ContainerId, f64)>,
     /// The number of what was proposed before this was judged and leaves it nothing to do, if it helps.
     pub covered_by: Option<u64>,
-    /// Since when all who could feel it are well.
+    /// Since when all that could feel it are well.
     pub well_since: Option<Duration>,
     /// Since when the culprit wants a good deal less than it did.
     pub calm_since: Option<Duration>,
@@ -34,7 +34,7 @@ pub(crate) struct Standing {
 /// Proposed ────────▶ Settling ─────────────▶ Kept
 ///    │ │               │  ▲ │                  │ fled in vain,
 ///    │ │ no word       │  └─┘ unrest           │ all well for long, covered,
-///    │ └───────────┐   │ no relief, harm,      │ someone gone, not allowed any more
+///    │ └───────────┐   │ no relief, harm,      │ one is gone, not allowed any more
 ///    │ refused     ▼   ▼ ten minutes of unrest ▼
 ///    └──────▶ (gone) Undone ◀──────────────────┘
 /// ```
@@ -56,7 +56,8 @@ pub(crate) enum Stage {
 }
 
 impl Standing {
-    /// It stays as long as its container lives and may have it: who has room at home only by this would go away from there again with all of its pages.
+    /// It stays as long as its container lives and may have it: one that has room at home only by this would go away from there again with all of its
+    /// pages.
     pub(crate) fn is_for_good(&self) -> bool {
         self.stage == Stage::Kept && self.proposal.knob == Knob::Memory
     }
@@ -89,11 +90,11 @@ const DOUBLED_MAX: u32 = 6;
 /// After so many times what it was not to be tried for at first, nothing is known of it any more.
 const LONG_AGO: u32 = 12;
 
-/// What was tried for whom, on whom, and did not help or was not needed for long.
+/// What was tried for which victim, on which target, and did not help or was not needed for long.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tried {
     pairs: BTreeMap<Pair, Past>,
-    /// For whom several things in a row did not help, so that it is likely to suffer from something else.
+    /// Victims for which several things in a row did not help, so that they are likely to suffer from something else.
     hopeless: BTreeMap<ContainerId, Past>,
 }
 
@@ -195,7 +196,7 @@ impl Tried {
         doubled(quiet, self.pairs.get(pair).map_or(0, |past| past.returns))
     }
 
-    /// Forgets whom nobody knows any more.
+    /// Forgets containers that are not known any more.
     pub(crate) fn retain(&mut self, is_there: impl Fn(ContainerId) -> bool) {
         self.pairs.retain(|(victim, target, _), _| is_there(*victim) && is_there(*target));
         self.hopeless.retain(|victim, _| is_there(*victim));
@@ -271,7 +272,7 @@ mod tests {
             now += 1000 * MINUTE;
         }
         assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 64, 64, 64]);
-        // Who comes back later does so for another trouble.
+        // A victim that comes back later does so for another trouble.
         tried.covered(PAIR, now);
         tried.proposed(PAIR, now + MINUTE, MINUTE);
         assert_eq!(tried.trial(&PAIR, MINUTE), 64 * MINUTE);

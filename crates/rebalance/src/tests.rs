@@ -1,4 +1,4 @@
-//! The whole loop on scripts: who is where, what is measured round by round, and what is said.
+//! The whole loop on scripts: which container is where, what is measured round by round, and what is said.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -70,7 +70,7 @@ const TWO_CPUS: &str = "
     hog besteffort 0-1
 ";
 
-/// An alert follows this number, so it is about those whom somebody can help.
+/// An alert follows this number, so it is about victims that can be helped.
 #[test]
 fn a_victim_is_counted_only_if_it_is_not_besteffort_and_others_are_to_blame() {
     let suffers = "
@@ -147,7 +147,7 @@ fn what_does_not_help_is_undone_and_the_next_is_tried() {
     );
 }
 
-/// It is the same change, whoever of the class is named.
+/// It is the same change, whichever of the class is named.
 #[test]
 fn a_suppression_in_vain_is_not_tried_again_under_another_name() {
     check_with(
@@ -167,7 +167,7 @@ fn a_suppression_in_vain_is_not_tried_again_under_another_name() {
     );
 }
 
-/// It was left alone, because it is hardly more than the limit and something stood for the victim already: what only changes whose turn it is.
+/// It was left alone, because it is hardly more than the limit and something stood for the victim already: what only changes the order of turns.
 #[test]
 fn who_was_helped_with_waiting_is_not_helped_with_slow_cores() {
     check(
@@ -310,7 +310,7 @@ fn what_others_end_is_over_at_once_and_what_follows_is_counted() {
     );
 }
 
-/// Who is stopped by its own limit while CPUs have time gets to use it; on a full machine it would take it from others.
+/// A container that is stopped by its own limit while CPUs have time gets to use it; on a full machine it would take it from others.
 #[test]
 fn burst_is_granted_only_while_cpus_have_time() {
     let scene = "
@@ -333,7 +333,7 @@ fn burst_is_granted_only_while_cpus_have_time() {
         expect![[r#"
             115 s: propose 1 (act) burst on web: throttled 45 % > 5 %
                 throttled 45 % > 5 %
-                from nobody that is known
+                from no known container
             125 s: judge 1 undone: closed 0 % of the gap
         "#]],
     );
@@ -476,7 +476,7 @@ fn far_memory_comes_home() {
             265 s: propose 1 (act) memory on db: far-memory 60 % > 20 %, usually 2 %
                 far-memory 60 % > 20 %, usually 2 %
                 cycles-per-instruction 2.00 > 1.20, usually 1.00
-                from nobody that is known
+                from no known container
             280 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );
@@ -496,7 +496,7 @@ fn far_memory_comes_home_by_its_share_alone_without_counters() {
         expect![[r#"
             30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
                 far-memory 60 % > 20 %
-                from nobody that is known
+                from no known container
             45 s: judge 1 kept: closed 100 % of the gap
         "#]],
     );
@@ -687,7 +687,7 @@ fn what_is_forbidden_is_left_out() {
     );
 }
 
-/// What is proposed for an owner because of another, who can only get other CPUs of its own.
+/// What is proposed for an exclusive container because of another, which can only get other CPUs of its own.
 fn check_owner(batch: &str, expected: Expect) {
     check(
         &format!(

@@ -1,8 +1,8 @@
 //! Containers that show signs of suffering and for which nothing is proposed. In: a scene, and what the rebalancer remembers. Out: the worst sign of
 //! each, and the reason.
 //!
-//! The reasons are those of [`Rebalancer::look`](crate::Rebalancer::look), asked in its order: an operator who looks at a stalled container and sees no
-//! proposal is told at which of them it stopped.
+//! The reasons are those of [`Rebalancer::look`](crate::Rebalancer::look), asked in its order: for a stalled container
+//! without a proposal an operator is told at which of them it stopped.
 
 use std::fmt;
 use std::time::Duration;

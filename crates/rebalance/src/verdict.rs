@@ -22,7 +22,7 @@ const CHANCE: f64 = 1.5;
 /// No signal varies less than by this share of its value from round to round, however alike some of them were.
 const SPREAD_MIN: f64 = 0.03;
 
-/// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh everybody.
+/// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh all others.
 pub(crate) const SEVERITY_MAX: f64 = 10.0;
 
 /// Which part of a gap was closed, -1 to 1.
@@ -201,8 +201,8 @@ fn share(evidence: &Evidence, target: ContainerId) -> f64 {
     own.magnitude / same.map(|it| it.magnitude).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// How much more than in the worst round before a change those in its domain suffer who are no less important than its victim; below 0 where even the worst round since then is
-/// better. In multiples of a limit.
+/// How much more than in the worst round before a change those in its domain suffer that are no less important than its victim; below 0 where even
+/// the worst round since then is better. In multiples of a limit.
 pub(crate) fn losses(
     scene: &Scene,
     standing: &Standing,
@@ -223,7 +223,8 @@ pub(crate) fn losses(
     conditions.iter().filter(|(id, _)| counts(id)).map(loss).collect()
 }
 
-/// Who lost most, where all others together lost more than the victim gained; what some of them gained is below 0. All in multiples of a limit.
+/// The one that lost most, where all others together lost more than the victim gained; what some of them gained is below 0. All in multiples of a
+/// limit.
 pub(crate) fn worst_off(losses: &[(ContainerId, f64)], gain: f64) -> Option<ContainerId> {
     let sum: f64 = losses.iter().map(|(_, loss)| loss).sum();
     let worst = losses.iter().max_by(|a, b| a.1.total_cmp(&b.1));

@@ -1,7 +1,7 @@
-//! The last rounds of everybody. In: rounds as they come. Out: series, newest first, with a hole where nothing was measured.
+//! The last rounds of all containers. In: rounds as they come. Out: series, newest first, with a hole where nothing was measured.
 //!
-//! What cannot be true (not a number, negative, more than the machine has) is a hole, so that it is never compared with anything. The memory is bounded: as many
-//! rounds as are asked for, of those who are in the scene.
+//! What cannot be true (not a number, negative, more than the machine has) is a hole, so that it is never compared with anything. The memory is
+//! bounded: as many rounds as are asked for, of the containers that are in the scene.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const BELIEVABLE_MAX: f64 = 1e18;
 /// A round says what came of a change unless more than this part of it was before that: one in so many.
 const BEFORE_PART: u32 = 10;
 
-/// The last rounds of everybody.
+/// The last rounds of all containers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Windows {
     /// Ends of the rounds, newest first; with those that were left out.
@@ -126,7 +126,7 @@ impl Windows {
         self.tracks.get(&id).map_or(0, VecDeque::len)
     }
 
-    /// Of those who are there, more than half could not be read in the last round.
+    /// Of the containers that are there, more than half could not be read in the last round.
     pub(crate) fn is_blind(&self) -> bool {
         let missing =
             self.tracks.values().filter(|track| track.front().is_none_or(Option::is_none));

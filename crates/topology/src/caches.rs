@@ -1,4 +1,4 @@
-//! Caches. In: what each CPU says of its caches. Out: the caches on whose sharing all agree.
+//! Caches. In: what each CPU says of its caches. Out: the caches on which all agree that share them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +74,7 @@ fn derive_level(
     caches.collect()
 }
 
-/// What those who share a cache say of it; the lowest, where they do not agree.
+/// What the CPUs that share a cache say of it; the lowest, where they do not agree.
 fn the_lowest<T: Ord + Copy + ToString>(
     level: u32,
     what: &str,

@@ -11,7 +11,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use bayplan_types::{CpuSet, NodeSet};
+use bayplan_types::{CpuId, CpuSet, NodeSet};
 
 use crate::agree::{Agreed, agree};
 use crate::caches::{Facts, contradiction, derive_caches};
@@ -20,7 +20,7 @@ use crate::kinds::{derive_kinds, derive_policies, derive_priorities, packages_of
 use crate::mems::set_mems;
 use crate::nest::{Candidate, LeftOut, nest};
 use crate::numa::{Numa, derive_numa};
-use crate::snapshot::{Oddity, Snapshot};
+use crate::snapshot::{AroundPackages, CpuFacts, Oddity, Snapshot};
 use crate::topology::{Cache, Level, NumaNode, Parts, Topology};
 use bayplan_types::fold::{fold_short, name_cpus};
 
@@ -68,6 +68,7 @@ pub fn derive(snapshot: &Snapshot) -> Result<Topology, DeriveError> {
     let numa = derive_numa(snapshot, &online, &mut oddities);
     let caches = derive_caches(&facts, &online, &mut oddities);
     let mut candidates = derive_packages(&facts, &mut oddities);
+    candidates.extend(derive_around_packages(&facts, &candidates, &mut oddities));
     candidates.extend(cache_objects(&caches, &cores));
     candidates.extend(derive_clusters(&facts, &online, &candidates, &cores, &mut oddities));
     candidates.extend(node_and_core_objects(&numa, &cores, &facts));
@@ -248,14 +249,17 @@ fn core_number(core: &CpuSet, facts: &Facts<'_>) -> u32 {
     numbers.map(|id| id.0).next().or(core.first().map(|cpu| cpu.0)).unwrap_or(0)
 }
 
-/// Packages and their dies. Kernels before 5.2 and some architectures do not know dies: then a package is one die.
+/// Packages and their dies. Kernels before 5.2 and some architectures do not know dies: then a package is one die. A package
+/// without a number (s390) has that of its lowest CPU.
 fn derive_packages(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candidate> {
     let mut packages: BTreeMap<_, CpuSet> = BTreeMap::new();
+    let mut unnumbered = BTreeMap::new();
     let mut unknown = CpuSet::new();
     for (cpu, facts) in facts {
-        match facts.package_id {
-            Some(package) => packages.entry(package).or_default().insert(*cpu),
-            None => unknown.insert(*cpu),
+        match (facts.package_id, &facts.package_cpus) {
+            (Some(package), _) => _ = packages.entry(package).or_default().insert(*cpu),
+            (None, Some(cpus)) => _ = unnumbered.insert(*cpu, cpus.clone()),
+            (None, None) => _ = unknown.insert(*cpu),
         };
     }
     if !unknown.is_empty() {
@@ -265,7 +269,7 @@ fn derive_packages(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candida
             "outside every package",
         ));
     }
-    let mut candidates = Vec::new();
+    let mut candidates = derive_agreed(Level::Package, unnumbered, facts, oddities);
     for (package, cpus) in packages {
         let mut dies: BTreeMap<_, CpuSet> = BTreeMap::new();
         let mut unknown = CpuSet::new();
@@ -292,6 +296,59 @@ fn derive_packages(facts: &Facts<'_>, oddities: &mut Vec<Oddity>) -> Vec<Candida
         candidates.extend(dies.map(|(id, cpus)| Candidate { level: Level::Die, id, cpus }));
     }
     candidates
+}
+
+/// Drawers and books, which hold several packages each (s390). One that is a package, or the whole machine, is no object.
+fn derive_around_packages(
+    facts: &Facts<'_>,
+    packages: &[Candidate],
+    oddities: &mut Vec<Oddity>,
+) -> Vec<Candidate> {
+    let claims = |of: fn(&CpuFacts) -> &Option<AroundPackages>| {
+        let said =
+            facts.iter().filter_map(|(cpu, facts)| Some((*cpu, of(facts).as_ref()?.cpus.clone())));
+        said.collect::<BTreeMap<CpuId, CpuSet>>()
+    };
+    let mut around = derive_agreed(Level::Drawer, claims(|facts| &facts.drawer), facts, oddities);
+    around.extend(derive_agreed(Level::Book, claims(|facts| &facts.book), facts, oddities));
+    let is_more = |it: &Candidate| {
+        it.cpus.len() < facts.len() && packages.iter().all(|package| package.cpus != it.cpus)
+    };
+    around.retain(is_more);
+    let mut seen = BTreeSet::new();
+    around.retain(|it| seen.insert(it.cpus.clone()));
+    around
+}
+
+/// The groups of one level on which all members agree, of their online CPUs. Claims that are contradicted are odd.
+fn derive_agreed(
+    level: Level,
+    mut claims: BTreeMap<CpuId, CpuSet>,
+    facts: &Facts<'_>,
+    oddities: &mut Vec<Oddity>,
+) -> Vec<Candidate> {
+    let online: CpuSet = facts.keys().copied().collect();
+    claims.values_mut().for_each(|cpus| *cpus = cpus.intersection(&online));
+    claims.retain(|_, cpus| !cpus.is_empty());
+    let (file, what) = match level {
+        Level::Drawer => ("drawer_siblings_list", "drawer of"),
+        Level::Book => ("book_siblings_list", "book of"),
+        _ => ("package_cpus_list", "package of"),
+    };
+    let Agreed { groups, refused } = agree(&claims);
+    oddities.extend(refused.iter().map(|refused| {
+        let path = format!("{CPU_DIR}/cpu*/topology/{file}");
+        Oddity::new(path, contradiction(what, refused), "left out")
+    }));
+    let number = |cpus: &CpuSet| {
+        let facts = facts.get(&cpus.first()?)?;
+        let around = if level == Level::Drawer { &facts.drawer } else { &facts.book };
+        if level == Level::Package { None } else { around.as_ref()?.id }
+    };
+    let groups = groups.into_iter();
+    groups
+        .map(|cpus| Candidate { level, id: number(&cpus).unwrap_or(lowest(&cpus)), cpus })
+        .collect()
 }
 
 /// Clusters that are something of their own: kernels name a cluster that is the core, the shared level 2 cache or the package, too.

@@ -103,7 +103,7 @@ impl Topology {
     }
 }
 
-/// As [`Topology::device`], for those who keep the devices of a machine only.
+/// As [`Topology::device`], for callers that keep the devices of a machine only.
 pub fn find_device<'a>(devices: &'a [Device], name: &str) -> Option<&'a Device> {
     let mut devices = devices.iter();
     if let Ok(address) = name.parse::<PciAddress>() {

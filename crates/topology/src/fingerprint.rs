@@ -22,7 +22,7 @@ pub(crate) fn fingerprint(topology: &Topology) -> u64 {
     for object in topology.objects() {
         let around = object.parent.and_then(|parent| numbers.get(parent.index()).copied());
         let around = around.unwrap_or(0);
-        if matches!(object.level, Level::Cluster | Level::L2) {
+        if matches!(object.level, Level::Drawer | Level::Book | Level::Cluster | Level::L2) {
             numbers.push(around);
             continue;
         }

@@ -34,7 +34,7 @@ Fields of -o json (sets of CPUs and nodes are texts such as \"0-3,8\"; null: the
                 node without CPUs), tier, read_bandwidth_mbps, read_latency_ns, side_cache_bytes[], huge_pages[] (size_bytes,
                 total, free), distances[] (in the order of nodes)
   devices[]     address, kind, class, vendor, device, node, cpus, physical (of a virtual function), driver, interfaces[],
-                dev_nodes[], memory_node (of a GPU whose memory is a NUMA node)
+                dev_nodes[], memory_node (of a GPU with memory that is a NUMA node)
   kernel        release, cpu_options[], controllers[], psi, btf, resctrl, cpufreq_driver, cpuidle_driver, idle_states[],
                 uncores[], speed_select
   oddities[]    path, found, assumed";

@@ -31,9 +31,9 @@ pub use json::{
     ResctrlJson, TopologyJson, to_json,
 };
 pub use snapshot::{
-    AccessFacts, BandwidthControl, CacheControl, CacheFacts, CacheKind, CpuFacts, DaxFacts,
-    DaxOrigin, DeviceFacts, HugePages, KernelFacts, KindFacts, NodeFacts, Oddity, PciAddress,
-    PciAddressError, PolicyFacts, ResctrlFacts, ResctrlMonitoring, Snapshot, TierFacts,
+    AccessFacts, AroundPackages, BandwidthControl, CacheControl, CacheFacts, CacheKind, CpuFacts,
+    DaxFacts, DaxOrigin, DeviceFacts, HugePages, KernelFacts, KindFacts, NodeFacts, Oddity,
+    PciAddress, PciAddressError, PolicyFacts, ResctrlFacts, ResctrlMonitoring, Snapshot, TierFacts,
     UncoreFacts,
 };
 pub use synthetic::{SYNTHETIC_HELP, SyntheticError, parse_machine};

@@ -26,10 +26,12 @@ pub(crate) struct LeftOut {
 }
 
 /// Most certain first.
-const BY_CERTAINTY: [Level; 7] = [
+const BY_CERTAINTY: [Level; 9] = [
     Level::Package,
     Level::Core,
     Level::Die,
+    Level::Book,
+    Level::Drawer,
     Level::L3,
     Level::L2,
     Level::NumaNode,

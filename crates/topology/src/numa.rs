@@ -216,7 +216,7 @@ fn hang_nodes_without_cpus(
                 let lowest = with_cpus.first().map(|(_, id)| *id);
                 let assumed = match lowest {
                     Some(id) => format!("it is near node {id}"),
-                    None => "it is near nobody".to_owned(),
+                    None => "it is near no node with CPUs".to_owned(),
                 };
                 let path = format!("{NODE_DIR}/node{}/distance", node.id);
                 let found = "a node without CPUs and without a distance to one that has some";

@@ -13,7 +13,7 @@ use std::fmt;
 
 use bayplan_types::{Bytes, CpuSet, NodeSet};
 
-pub use cpu::{CacheFacts, CacheKind, CpuFacts, KindFacts, PolicyFacts};
+pub use cpu::{AroundPackages, CacheFacts, CacheKind, CpuFacts, KindFacts, PolicyFacts};
 pub use device::{DeviceFacts, PciAddress, PciAddressError};
 pub use kernel::{
     BandwidthControl, CacheControl, KernelFacts, ResctrlFacts, ResctrlMonitoring, UncoreFacts,

@@ -1,4 +1,4 @@
-//! Machines that nobody has to own. In: one line of text. Out: the [`Snapshot`] that a real machine of that shape would give.
+//! Machines that need not exist. In: one line of text. Out: the [`Snapshot`] that a real machine of that shape would give.
 //!
 //! CPUs are numbered as Linux does on Intel servers: the first thread of every core, package by package, then the second threads;
 //! efficient cores come last.

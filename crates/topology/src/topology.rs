@@ -23,6 +23,10 @@ const LOCAL_DISTANCE: u32 = 10;
 pub enum Level {
     /// Everything.
     Machine,
+    /// Books that stand closer together than others (s390).
+    Drawer,
+    /// Packages of one board (s390).
+    Book,
     /// A physical package (socket).
     Package,
     /// A die of a package.
@@ -41,8 +45,10 @@ pub enum Level {
 
 impl Level {
     /// Every level, outermost first.
-    pub const ALL: [Level; 8] = [
+    pub const ALL: [Level; 10] = [
         Level::Machine,
+        Level::Drawer,
+        Level::Book,
         Level::Package,
         Level::Die,
         Level::NumaNode,
@@ -56,6 +62,8 @@ impl Level {
     pub fn name(self) -> &'static str {
         match self {
             Level::Machine => "Machine",
+            Level::Drawer => "Drawer",
+            Level::Book => "Book",
             Level::Package => "Package",
             Level::Die => "Die",
             Level::NumaNode => "NumaNode",
@@ -95,7 +103,7 @@ pub struct Object {
     /// What it is.
     pub level: Level,
     /// The kernel's number, 0 for the machine. Dies and cores are numbered per package, the others per machine. A cluster, a cache or
-    /// a core without a number, or whose number was not read, has that of its lowest CPU.
+    /// a core has the number of its lowest CPU if it has none of its own, or if its own was not read.
     pub id: u32,
     /// The object directly around it; `None` for the machine alone.
     pub parent: Option<ObjectIdx>,
@@ -103,7 +111,7 @@ pub struct Object {
     pub children: Vec<ObjectIdx>,
     /// Its online CPUs, never empty.
     pub cpus: CpuSet,
-    /// NUMA nodes with memory whose CPUs are among its own, the CPU-less ones that hang on those, and what stands in for nodes without memory.
+    /// NUMA nodes with memory and CPUs that are among its own, the CPU-less ones that hang on those, and what stands in for nodes without memory.
     pub mems: NodeSet,
 }
 
@@ -161,7 +169,7 @@ impl NumaNode {
         }
     }
 
-    /// Whether it can be named in `cpuset.mems`. A node whose size is unknown counts.
+    /// Whether it can be named in `cpuset.mems`. A node of unknown size counts.
     pub fn has_memory(&self) -> bool {
         self.memory != Some(Bytes::ZERO)
     }
@@ -224,7 +232,7 @@ pub struct Cache {
     pub cpus: CpuSet,
 }
 
-/// CPUs whose frequency is set together.
+/// CPUs that have their frequency set together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrequencyPolicy {
     /// The kernel's number.
@@ -320,7 +328,7 @@ impl Topology {
         &self.parts.nohz_full
     }
 
-    /// Online CPUs that somebody has taken for an isolated cpuset partition. Nobody else can run there.
+    /// Online CPUs that another program has taken for an isolated cpuset partition. Nothing else can run there.
     pub fn partitioned(&self) -> &CpuSet {
         &self.parts.partitioned
     }
@@ -391,7 +399,7 @@ impl Topology {
         &self.parts.kinds
     }
 
-    /// CPUs whose frequency is set together, by number; empty where the kernel does not set it.
+    /// CPUs that have their frequency set together, by number; empty where the kernel does not set it.
     pub fn policies(&self) -> &[FrequencyPolicy] {
         &self.parts.policies
     }

@@ -37,7 +37,7 @@ impl fmt::Display for QosClass {
 /// What a CPU is used for. Every CPU is in exactly one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuClass {
-    /// Runs one container and nobody else.
+    /// Runs one container and nothing else.
     Exclusive,
     /// Taken from the scheduler's load balancing by the kernel (`isolcpus=`).
     Isolated,

@@ -10,7 +10,7 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "one lives as long as one call")]
 pub enum Admission {
-    /// Run it here. Everybody else has let go of these CPUs, unless the runtime failed to make them, which is counted and repeated.
+    /// Run it here. All others have let go of these CPUs, unless the runtime failed to make them, which is counted and repeated.
     Place(Pinning),
     /// Forward the call as it came: the container is not bayplan's to place, or there was no answer in time.
     PassThrough,

@@ -23,6 +23,14 @@ pub trait Agent: Clone + Send + Sync + 'static {
         ticket: Ticket,
         container: NewContainer,
     ) -> impl Future<Output = Admission> + Send;
+    /// Whether a container that was just placed has its CPUs by CMK's words in its command or environment, which are to be taken out of its command then; and what is added to its
+    /// environment.
+    fn pool_environment(
+        &self,
+        _ticket: Ticket,
+    ) -> impl Future<Output = Option<Vec<(String, String)>>> + Send {
+        std::future::ready(None)
+    }
     /// What a container that was just placed gets mounted. Must not block.
     fn mounts(&self, pod_id: &str, name: &str, attempt: u32) -> Vec<Mount>;
     /// The admitted creation came to an end. Called exactly once for each `admit` that was not refused.

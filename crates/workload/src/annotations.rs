@@ -2,9 +2,9 @@
 //! [`Warning`] for everything that was not understood or has no effect. Pure.
 //!
 //! One table, [`KEYS`], says what each key is called, accepts, means and fills; lookup, warnings and the reference page come from it.
-//! Who speaks later wins: configuration, extended resources, Katalyst, Koordinator, runtimes, our keys (and their older names) from the least specific to the most.
-//! Values are anybody's text: none of them is trusted with its length, depth or contents, and only one that was to require something
-//! keeps its own pod from being placed.
+//! A later source wins: configuration, extended resources, Katalyst, Koordinator, runtimes, our keys (and their older names) from the least specific
+//! to the most. Values are untrusted text: none of them is trusted with its length, depth or contents, and only one that was to require something keeps
+//! its own pod from being placed.
 
 mod affinity;
 pub(crate) mod effect;
@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use bayplan_allocator::Wishes;
 
 pub use affinity::{Affinity, Condition, affinities, is_key, value_of};
-pub use effect::ClassNames;
+pub use effect::{ClassNames, without_effect_in};
 pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
 pub use koordinator::{FOREIGN, Foreign, may_claim};
@@ -43,6 +43,7 @@ pub use tuning::{
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, known_as, matches_glob};
 pub use webhook::parse_quantity;
 
+use crate::cmk::INFRA;
 use crate::request::{NewContainer, Pod, RequestRules};
 use crate::resources::ExactRequests;
 use names::look_up;
@@ -74,7 +75,7 @@ pub struct Asked {
     pub prefer_isolated_cpus: Option<bool>,
     /// The type of groups that it is to belong to.
     pub group: Option<String>,
-    /// Everything that placement takes as it is. `place` is filled from `affinity` and `hints` by those who know the others and the devices.
+    /// Everything that placement takes as it is. `place` is filled from `affinity` and `hints` by callers that know the others and the devices.
     pub wishes: Wishes,
     /// What a webhook says that the container requests, and in which annotation.
     pub requests: Option<(&'static str, ExactRequests)>,
@@ -87,7 +88,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// What holds for a container whose pod says nothing.
+    /// What holds for a container of a pod that says nothing.
     fn usual(rules: &RequestRules) -> Asked {
         Asked {
             prefer_shared_cpus: rules.prefer_shared_cpus.then_some(true),
@@ -111,7 +112,7 @@ pub struct Warning {
 pub enum WarningKind {
     /// It could not be understood, and does nothing.
     NotUnderstood,
-    /// It could not be understood, and was to require something: who is not there yet is not placed without it.
+    /// It could not be understood, and was to require something: a container that is not there yet is not placed without it.
     RequirementNotUnderstood,
     /// It was understood, and does nothing.
     NoEffect,
@@ -206,6 +207,12 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     let mut asked = usual.clone();
     let mut warnings = Warnings::default();
     warnings.left_out(&container.pod);
+    if let Some(Ok(isolate)) = &container.cmk {
+        asked.group = Some(isolate.pool.clone());
+        if isolate.pool == INFRA {
+            asked.prefer_reserved_cpus = Some(true);
+        }
+    }
     webhook::read(container, &mut asked, &mut warnings);
     extended::read(container, &mut asked);
     koordinator::read(&container.pod, &mut asked, &mut warnings);

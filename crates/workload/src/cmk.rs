@@ -4,6 +4,8 @@
 //! stays byte by byte. Programs called `cmk` and `kcm` count, wherever they are. Pods of CRI Resource Manager's static-pools have the environment `STP_POOL`, `STP_SOCKET_ID` and
 //! `STP_NO_AFFINITY` instead.
 
+use bayplan_types::CpuSet;
+
 /// What a container asks for in CMK's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Isolate {
@@ -13,6 +15,64 @@ pub struct Isolate {
     pub socket: Option<u32>,
     /// `--no-affinity`: only the environment is set.
     pub no_affinity: bool,
+    /// `CMK_NUM_CORES`: slots of an exclusive pool.
+    pub slots: usize,
+}
+
+/// What a container says in CMK's words, and its command without them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// What is asked for, or why that cannot be understood.
+    pub asked: Result<Isolate, CommandError>,
+    /// Command and arguments without `cmk isolate`; `None` where it is not in them.
+    pub command: Option<Vec<String>>,
+}
+
+/// The pool of CMK for the system's own processes; where no group has this name it is the reserved CPUs.
+pub const INFRA: &str = "infra";
+/// The pool of CMK whose containers share it.
+pub const SHARED: &str = "shared";
+
+/// What a container with this command, arguments included, and this environment asks for; `None`: it says nothing. The command goes before the environment.
+pub fn read<'a>(
+    command: &[String],
+    variables: impl IntoIterator<Item = (&'a str, &'a str)> + Clone,
+) -> Option<Said> {
+    let (asked, left) = match strip_isolate(command) {
+        Ok(Some((asked, left))) => (Ok(asked), Some(left)),
+        Ok(None) => (pool_of_environment(variables.clone()).transpose()?, None),
+        Err(why) => (Err(why), None),
+    };
+    let count = variables.into_iter().find(|(name, _)| *name == "CMK_NUM_CORES");
+    let slots = match count.map(|(_, text)| text.trim()) {
+        None | Some("") => Ok(1),
+        Some(text) => text.parse().map_err(|_| CommandError::Slots(text.to_owned())),
+    };
+    let asked = asked.and_then(|asked| Ok(Isolate { slots: slots?, ..asked }));
+    Some(Said { asked, command: left })
+}
+
+/// What CMK puts into the environment of a program: its CPUs, those of the pool `shared`, and those of the pool `infra`.
+pub fn environment(assigned: &CpuSet, shared: &CpuSet, infra: &CpuSet) -> Vec<(String, String)> {
+    let variables = [
+        ("CMK_CPUS_ASSIGNED", list(assigned)),
+        ("CMK_CPUS_ASSIGNED_MASK", mask(assigned)),
+        ("CMK_CPUS_SHARED", list(shared)),
+        ("CMK_CPUS_INFRA", list(infra)),
+    ];
+    variables.map(|(name, value)| (name.to_owned(), value)).to_vec()
+}
+
+/// Every CPU by its number: programs that read it know no ranges.
+fn list(cpus: &CpuSet) -> String {
+    cpus.iter().map(|cpu| cpu.0.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// In hexadecimal, with all of its digits together.
+fn mask(cpus: &CpuSet) -> String {
+    let text = cpus.render_mask().replace(',', "");
+    let digits = text.trim_start_matches('0');
+    if digits.is_empty() { "0x0".to_owned() } else { format!("0x{digits}") }
 }
 
 /// Why a command is left as it is.
@@ -32,6 +92,9 @@ pub enum CommandError {
     /// Several in one script: a container has one CPU set.
     #[error("several `cmk isolate` in one script; a container has one CPU set")]
     Several,
+    /// `CMK_NUM_CORES` is no number.
+    #[error("CMK_NUM_CORES is `{0}`, expected a number of cores")]
+    Slots(String),
     /// `--socket-id` or `STP_SOCKET_ID` is no number.
     #[error("the socket is `{0}`, expected a number, or -1 for any")]
     Socket(String),
@@ -44,7 +107,7 @@ pub enum CommandError {
 pub fn pool_of_environment<'a>(
     variables: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<Option<Isolate>, CommandError> {
-    let mut asked = Isolate::default();
+    let mut asked = Isolate { slots: 1, ..Isolate::default() };
     for (name, value) in variables {
         match name {
             "STP_POOL" => asked.pool = value.to_owned(),
@@ -111,7 +174,7 @@ fn script_of(command: &[String]) -> Option<usize> {
 
 /// Reads flags up to the command; returns where that is.
 fn flags(words: &[&str]) -> Result<(Isolate, usize), CommandError> {
-    let mut isolate = Isolate::default();
+    let mut isolate = Isolate { slots: 1, ..Isolate::default() };
     let mut at = 0;
     while let Some(word) = words.get(at) {
         at += 1;
@@ -318,6 +381,46 @@ mod tests {
         check(
             &["bash", "-c", "cmk isolate --pool=a x & cmk isolate --pool=b y"],
             "several `cmk isolate` in one script; a container has one CPU set",
+        );
+    }
+
+    #[test]
+    fn a_program_is_told_its_cpus_as_cmk_tells_them() {
+        let set = |text: &str| text.parse::<CpuSet>().unwrap();
+        let told = environment(&set("4-5,36"), &set("2,10"), &set(""));
+        let told: Vec<String> = told.iter().map(|(name, it)| format!("{name}={it}")).collect();
+        assert_eq!(
+            told,
+            [
+                "CMK_CPUS_ASSIGNED=4,5,36",
+                "CMK_CPUS_ASSIGNED_MASK=0x1000000030",
+                "CMK_CPUS_SHARED=2,10",
+                "CMK_CPUS_INFRA=",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_command_goes_before_the_environment() {
+        let check = |command: &[&str], variables: &[(&str, &str)], expected: &str| {
+            let command: Vec<String> = command.iter().map(|it| (*it).to_owned()).collect();
+            let text = match read(&command, variables.iter().copied()) {
+                None => "none".to_owned(),
+                Some(Said { asked: Err(why), .. }) => why.to_string(),
+                Some(Said { asked: Ok(it), command }) => {
+                    format!("{} {} {command:?}", it.slots, it.pool)
+                }
+            };
+            assert_eq!(text, expected);
+        };
+        let both = [("STP_POOL", "shared"), ("CMK_NUM_CORES", "2")];
+        check(&["cmk", "isolate", "--pool=a", "app"], &both, r#"2 a Some(["app"])"#);
+        check(&["app"], &both, "2 shared None");
+        check(&["app"], &both[1..], "none");
+        check(
+            &["app"],
+            &[("STP_POOL", "shared"), ("CMK_NUM_CORES", "two")],
+            "CMK_NUM_CORES is `two`, expected a number of cores",
         );
     }
 

@@ -32,7 +32,7 @@ const VARIABLE: &str = "PCIDEVICE_";
 const CLAIMS: [&str; 2] = ["dra.k8s.io/cpu=", "DRA_CPUSET_"];
 
 /// Names of devices: claimed CPUs first, then paths, then addresses out of the environment, each once. `cdi` are fully qualified names of CDI
-/// devices. Claims are believed there only: a variable can be anybody's.
+/// devices. Claims are believed there only: a variable proves nothing.
 pub fn device_names<'a>(
     paths: impl IntoIterator<Item = &'a str>,
     cdi: impl IntoIterator<Item = &'a str>,
@@ -47,7 +47,7 @@ pub fn device_names<'a>(
     bounded(claims.chain(paths).chain(addresses))
 }
 
-/// Whether these names of devices say that somebody else has given the container CPUs.
+/// Whether these names of devices say that another component has given the container CPUs.
 pub fn has_claimed_cpus(devices: &[String]) -> bool {
     devices.iter().any(|name| is_claim(name))
 }

@@ -1,5 +1,5 @@
-//! The rest of a container's pod. In: the container, the others of the node. Out: who of them is of its pod, and how much of the pod is
-//! still to come.
+//! The rest of a container's pod. In: the container, the others of the node. Out: which of them are of its pod, and how much of the pod is still to
+//! come.
 //!
 //! CRI brings containers one by one. But kubelet writes into the sandbox configuration, which comes along with every container, what the pod
 //! needs as a whole (`calculateSandboxResources`, since 1.23): the sum of its containers, or what its init containers need where that is
@@ -44,7 +44,7 @@ pub(crate) fn pod_wishes<'a>(
     wishes
 }
 
-/// Whether the others and the newcomer hold more than the pod needs: then somebody has ended, and nobody has told.
+/// Whether the others and the new container hold more than the pod needs: then one has ended without an event.
 pub fn has_ended_mates<'a>(
     newcomer: &NewContainer,
     mates: impl Iterator<Item = &'a NewContainer>,
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Containers as `NAME CPUS` of a pod that needs so many CPUs, and GiB as many; the last one is the newcomer.
+    /// Containers as `NAME CPUS` of a pod that needs so many CPUs, and GiB as many; the last one is the new one.
     fn check(qos: QosClass, whole: i64, containers: &[(&str, i64)], expected: &str) {
         let resources = |cpus: i64| Resources {
             cpu_shares: cpus * 1024,

@@ -17,6 +17,7 @@ use crate::annotations::{
     Asked, ClassNames, Rule, Warning, WarningKind, affinities, matches_glob, nears,
     read_annotations, shown,
 };
+use crate::cmk::{CommandError, Isolate};
 use crate::devices::has_claimed_cpus;
 use crate::facts::{AssignedDevices, Facts};
 use crate::mates::pod_wishes;
@@ -39,7 +40,7 @@ pub struct Pod {
     pub qos: Option<QosClass>,
     /// The parent cgroup as kubelet gave it.
     pub cgroup_parent: String,
-    /// Those annotations of the pod that bayplan could understand; others may be large and are nobody's business here.
+    /// Those annotations of the pod that bayplan could understand; others may be large and are not needed here.
     pub annotations: BTreeMap<String, String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
@@ -91,13 +92,13 @@ pub struct NewContainer {
     pub image: String,
     /// Its cgroup settings.
     pub resources: Resources,
-    /// Huge pages: bytes by size of a page. Request and limit are equal, and nobody changes them in place.
+    /// Huge pages: bytes by size of a page. Request and limit are equal, and are never changed in place.
     pub huge_pages: BTreeMap<Bytes, Bytes>,
     /// Names of sizes of huge pages that it may have, and that are none.
     pub odd_page_sizes: Vec<String>,
     /// Its devices: paths below `/dev` and PCI addresses.
     pub devices: Vec<String>,
-    /// Those of its mounts whose source lies below `/dev`.
+    /// Those of its mounts with a source below `/dev`.
     pub mounts: Vec<String>,
     /// Where its other volumes come from, and the disks below each, as paths below `/dev`: none until they were looked up.
     pub volumes: BTreeMap<String, Vec<String>>,
@@ -112,6 +113,8 @@ pub struct NewContainer {
     pub facts: Option<Box<Facts>>,
     /// Devices that kubelet has given to it, as far as it has told of them.
     pub assigned: Vec<AssignedDevices>,
+    /// What it asks for in CMK's words, or why that cannot be understood.
+    pub cmk: Option<Result<Isolate, CommandError>>,
 }
 
 /// Limits of huge pages by the name of their size. Kubelet names every size of the node, most of them with zero; what is no size is
@@ -171,7 +174,8 @@ pub struct RequestRules {
     pub reserved_namespaces: Vec<String>,
     /// Shared CPUs only, unless an annotation says otherwise.
     pub prefer_shared_cpus: bool,
-    /// Who gets a single CPU of its own prefers an isolated one. For more than one, the kernel does not spread threads over isolated CPUs.
+    /// A container that gets a single CPU of its own prefers an isolated one. For more than one, the kernel does not spread threads over isolated
+    /// CPUs.
     pub prefer_isolated_cpus: bool,
     /// Containers of a pod want to be near each other.
     pub colocate_pods: bool,
@@ -222,8 +226,8 @@ pub struct Hardware<'a> {
     pub isolated_in_a_node: usize,
 }
 
-/// The request of a container, and a warning for everything about it that could not be understood. A pod whose QoS class is
-/// unknown only shares: exclusive CPUs are for those who provably paid for them. `others` are the containers of the node.
+/// The request of a container, and a warning for everything about it that could not be understood. A pod of unknown QoS class only shares: exclusive
+/// CPUs are for those that provably paid for them. `others` are the containers of the node.
 pub fn derive_request<'a>(
     id: ContainerId,
     container: &NewContainer,
@@ -262,14 +266,14 @@ pub fn derive_request<'a>(
     };
     let mut wishes = asked.wishes.clone();
     let is_isolated_by_rule = rules.prefer_isolated_cpus && demand.exclusive() == 1;
-    // Who shares CPUs has no partition anywhere; who would be spread for it is better off near its memory and devices.
+    // A container that shares CPUs has no partition anywhere; one that would be spread for it is better off near its memory and devices.
     let lacks_partition = container.lacks_partition
         && demand.shared().is_none()
         && demand.exclusive() <= hardware.isolated_in_a_node;
     if asked.prefer_isolated_cpus.is_none() && (is_isolated_by_rule || lacks_partition) {
         wishes.cpus.isolated = Some(Strictness::Preferred);
     }
-    // Somebody else has chosen its CPUs, and knows which memory is near them.
+    // Another component has chosen its CPUs, and knows which memory is near them.
     if has_claimed_cpus(&container.devices) {
         wishes.preserve = Preserve { cpus: true, memory: true };
     }

@@ -78,8 +78,8 @@ impl Resources {
         Requests { cpu: self.cpu_request(qos), memory }
     }
 
-    /// The same with what the pod's specification says, which counts as far as kubelet could have made these settings of it: anybody
-    /// can write an annotation, and a change in place does not change it.
+    /// The same with what the pod's specification says, which counts as far as kubelet could have made these settings of it: an annotation proves
+    /// nothing, and a change in place does not change it.
     ///
     /// # Errors
     /// What does not agree, in words.
@@ -129,7 +129,7 @@ pub struct Requests {
     pub memory: Bytes,
 }
 
-/// What is said of a container's requests where the pod's specification is known.
+/// What a source that knows the pod's specification says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExactRequests {
     /// CPU time.

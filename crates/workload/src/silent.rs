@@ -8,10 +8,10 @@
 //! (`getCPULimit`, `getMemoryLimit`; of a container without a request, the shares follow its limit). CRI does not tell such a *silent* container
 //! from one that asks for as much as its pod. But the containers of a pod never request more together than their pod, so:
 //!
-//! - **CPU.** Where the containers of a pod that are there request more together than the pod does, those whose shares and quota are those of the pod's
-//!   limit are silent. A container of a Guaranteed pod whose limit is above its request is silent too: of a Guaranteed pod without a
-//!   figure of its own, both are the same in every container. A container alone in a Guaranteed pod is not silent: all of
-//!   the pod is its own either way. The first of several shows itself when the second comes.
+//! - **CPU.** Where the containers of a pod that are there request more together than the pod does, those with the shares and quota of the pod's
+//!   limit are silent. A container of a Guaranteed pod with a limit above its request is silent too: of a Guaranteed pod without a figure of its own,
+//!   both are the same in every container. A container alone in a Guaranteed pod is not silent: all of the pod is its own either way. The first of
+//!   several shows itself when the second comes.
 //! - **Once silent, silent** for as long as another silent one is there and its limit is its request: kubelet resizes pod
 //!   and containers one after another, in either order. So a Guaranteed pod needs the most of its last figure and those of its silent containers.
 //! - **What counts.** The silent ones together count what the others leave of the pod's figure. The oldest of them counts all of it, the rest
@@ -248,7 +248,7 @@ fn figure(members: &[Member<'_>]) -> Option<Resources> {
     members.iter().rev().map(|(_, it)| it.pod.resources).find(is_said)
 }
 
-/// By id. Of an attempt whose creation is in doubt, and the one after it, only the later one is there.
+/// By id. Of an attempt that may or may not have been created, and the one after it, only the later one is there.
 fn latest<'a>(members: &[Member<'a>]) -> Vec<Member<'a>> {
     let by_name: BTreeMap<&str, Member<'a>> =
         members.iter().map(|member| (member.1.name.as_str(), *member)).collect();

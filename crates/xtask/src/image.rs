@@ -41,7 +41,7 @@ pub(crate) fn run(program: Option<&str>) -> anyhow::Result<()> {
 }
 
 /// By the program's own header.
-fn architecture(elf: &[u8]) -> anyhow::Result<&'static str> {
+pub(crate) fn architecture(elf: &[u8]) -> anyhow::Result<&'static str> {
     ensure!(elf.starts_with(b"\x7fELF"), "expected a program in ELF");
     match elf.get(18..20) {
         Some([0x3e, 0]) => Ok("amd64"),
@@ -60,19 +60,31 @@ fn image(program: &[u8], materials: Option<&[u8]>, architecture: &str) -> anyhow
         ("usr/bin/bayplan", 0o755, program),
     ];
     layer.extend(materials.map(|it| ("usr/share/bayplan/bayplan.cdx.json", 0o644, it)));
-    let layer = archive(&layer)?;
+    let config = json!({
+        "User": format!("{USER}:{USER}"),
+        "Entrypoint": ["/usr/bin/bayplan"],
+        "Labels": {
+            "org.opencontainers.image.title": "bayplan",
+            "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
+            "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
+        },
+    });
+    let name = format!("docker.io/library/bayplan:{}", env!("CARGO_PKG_VERSION"));
+    layout(&name, architecture, &config, &layer)
+}
+
+/// An image of one layer with these files. `name` is that under which it is imported, with a tag.
+pub(crate) fn layout(
+    name: &str,
+    architecture: &str,
+    config: &Json,
+    files: &[(&str, u32, &[u8])],
+) -> anyhow::Result<Vec<u8>> {
+    let layer = archive(files)?;
     let config = json!({
         "architecture": architecture,
         "os": "linux",
-        "config": {
-            "User": format!("{USER}:{USER}"),
-            "Entrypoint": ["/usr/bin/bayplan"],
-            "Labels": {
-                "org.opencontainers.image.title": "bayplan",
-                "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
-                "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
-            },
-        },
+        "config": config,
         "rootfs": { "type": "layers", "diff_ids": [digest(&layer)] },
         "history": [{ "created_by": "cargo xtask image" }],
     })
@@ -85,11 +97,11 @@ fn image(program: &[u8], materials: Option<&[u8]>, architecture: &str) -> anyhow
     })
     .to_string();
     let mut of_index = described("application/vnd.oci.image.manifest.v1+json", manifest.as_bytes());
-    let name = format!("docker.io/library/bayplan:{}", env!("CARGO_PKG_VERSION"));
+    let (_, tag) = name.rsplit_once(':').context("an image's name has a tag")?;
     of_index["platform"] = json!({ "architecture": architecture, "os": "linux" });
     of_index["annotations"] = json!({
         "io.containerd.image.name": name,
-        "org.opencontainers.image.ref.name": env!("CARGO_PKG_VERSION"),
+        "org.opencontainers.image.ref.name": tag,
     });
     let index = json!({
         "schemaVersion": 2,

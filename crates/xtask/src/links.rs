@@ -22,7 +22,7 @@ pub(crate) fn check_links() -> anyhow::Result<Vec<String>> {
     Ok(dead_links(&pages.collect::<anyhow::Result<_>>()?, &files))
 }
 
-/// Of `pages`, whose links may lead to each other's headings and to `files` or the directories that they are in.
+/// Of `pages`; their links may lead to each other's headings and to `files` or the directories that they are in.
 fn dead_links(pages: &BTreeMap<PathBuf, String>, files: &BTreeSet<PathBuf>) -> Vec<String> {
     let mut dead = Vec::new();
     for (page, text) in pages {

@@ -1,4 +1,4 @@
-//! Automation of the project: `cargo xtask setup`, `test`, `fuzz`, `deny`, `nightly`, `lab`, `tidy`, `shape` and `package`.
+//! Automation of the project: `cargo xtask setup`, `test`, `fuzz`, `deny`, `nightly`, `lab`, `reenact`, `tidy`, `shape` and `package`.
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
@@ -11,11 +11,13 @@ mod modules;
 mod nightly;
 mod package;
 mod program;
+mod reenact;
 mod setup;
 mod shape;
 mod test;
 mod tidy;
 mod units;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -31,7 +33,7 @@ cargo xtask test         every test of the workspace that this machine can run, 
                          kernel, and some of them under systemd; a table says what was left out and what it needs. As root with setup
                          before; with CI=true nothing may be left out
 cargo xtask tidy         check the layers, that the pure crates stay pure and modules do not import each other in cycles, the checksums of the
-                         protocol files, and the systemd units
+                         protocol files, the systemd units, links between pages, and words for persons in comments
 cargo xtask shape        lines, modules and cycles of each crate, and the largest file, function and struct
 cargo xtask deny         check licences, sources and bans of all dependencies with cargo-deny
 ";
@@ -51,6 +53,9 @@ fn main() -> ExitCode {
         ["deny"] => deny().map(Some),
         ["fuzz", args @ ..] => fuzz::run(args),
         ["nightly", wanted @ ..] => nightly::run(wanted).map(Some),
+        ["reenact", args @ ..] => reenact::run(args),
+        // As the first process of a namespace, for one measurement.
+        ["reenact-inside", task] => reenact::inside(task).map(Some),
         ["lab", args @ ..] => lab::run(args),
         _ => Ok(None),
     };
@@ -58,7 +63,7 @@ fn main() -> ExitCode {
         Ok(Some(())) => ExitCode::SUCCESS,
         Ok(None) => {
             print!("{HELP}{}{}{}{}", fuzz::HELP, nightly::HELP, package::HELP, lab::HELP);
-            print!("{}{}", chart::HELP, image::HELP);
+            print!("{}{}{}", chart::HELP, image::HELP, reenact::HELP);
             if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
         }
         Err(error) => {

@@ -13,7 +13,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), browser (the live map; needs chromium and chromium-driver), critest, kubelet, cluster (the agent with a real API server), nri (with containerd 2, which critest builds), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), browser (the live map; needs chromium and chromium-driver), critest, kubelet, cluster (the agent with a real API server), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -108,6 +108,9 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     let mut nri = Command::new(cargo());
     nri.args(["test", "--workspace", "--locked", "--test", "nri"]);
     parts.push(Part { must_say: "test result: ok. 6 passed", ..Part::new("nri", nri) });
+    let mut reenact = Command::new(cargo());
+    reenact.args(["test", "--locked", "-p", "bayplan-xtask", "--test", "reenact"]);
+    parts.push(Part { must_say: "test result: ok. 2 passed", ..Part::new("reenact", reenact) });
     parts.extend(package_parts()?);
     parts.push(Part::new("lab", lab));
     parts.push(Part::new("probes", probes));

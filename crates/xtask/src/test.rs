@@ -54,7 +54,7 @@ const SPECIAL: &[Special] = &[
     },
 ];
 
-/// The target whose tests run in virtual machines: [`lab::test`].
+/// The target with tests that run in virtual machines: [`lab::test`].
 const GUEST: &str = "guest";
 
 /// One run of tests.

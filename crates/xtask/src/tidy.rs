@@ -1,4 +1,5 @@
-//! Checks what no compiler checks: the layers, that the pure crates stay pure, that released files are as released, and that links lead somewhere.
+//! Checks what no compiler checks: the layers, that the pure crates stay pure, that released files are as released, that links lead somewhere,
+//! and that containers are no persons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::links::check_links;
 use crate::shape::check_cycles;
 use crate::units::check_units;
+use crate::words::check_words;
 use crate::{cargo, workspace};
 
 /// Layer of each crate: it may depend on lower ones only.
@@ -49,6 +51,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     breaches.extend(check_protocols()?);
     breaches.extend(check_units());
     breaches.extend(check_links()?);
+    breaches.extend(check_words()?);
     match breaches.as_slice() {
         [] => {
             println!("xtask: tidy");

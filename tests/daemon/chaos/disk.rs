@@ -32,7 +32,7 @@ pub(crate) struct Trouble {
 #[derive(Debug, Default)]
 struct State {
     trouble: Option<Trouble>,
-    /// Nobody goes on, because there is no process any more that could.
+    /// Nothing goes on, because there is no process any more that could.
     is_dead: bool,
     /// What was waiting in the dead process may find out that it is dead.
     is_over: bool,
@@ -70,7 +70,7 @@ impl TroubledDisk {
         self.lock().is_dead = true;
     }
 
-    /// Whoever waits in it comes back with an error; the daemon must be gone.
+    /// A caller that waits in it comes back with an error; the daemon must be gone.
     pub(crate) fn bury(&self) {
         self.lock().is_over = true;
         self.over.notify_all();

@@ -25,7 +25,7 @@ pub(crate) enum Call {
     ResizePod { milli: u64 },
     /// A new attempt of its container, and the old one goes.
     Restart,
-    /// Its process ends; nobody tells.
+    /// Its process ends, without an event.
     Exit,
     /// The container is stopped.
     Stop,
@@ -208,7 +208,7 @@ fn method() -> impl Strategy<Value = &'static str> {
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
-    // UNKNOWN is containerd's ordinary error; the others say that nobody knows.
+    // UNKNOWN is containerd's ordinary error; the others say that it is not known.
     let code = prop::sample::select(vec![2u32, 4, 14]);
     prop_oneof![
         1 => Just(Fault::Hang),

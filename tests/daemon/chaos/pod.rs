@@ -77,7 +77,7 @@ impl Clients {
             sleep(after);
             let mut process = process.lock().unwrap();
             let Some(process) = process.as_mut() else { return };
-            // Who has been waited for is not hit: another process may have its number.
+            // A process that has been waited for is not hit: another one may have its number.
             process.kill().unwrap();
             // A moment later it would still seem to be alive.
             process.wait().unwrap();
@@ -119,7 +119,7 @@ impl Pod {
         Some((container.id.as_deref()?, container.told.as_ref()?))
     }
 
-    /// The container whose pod needs as much, as kubelet was told, and how much.
+    /// The container of the pod that needs as much, as kubelet was told, and how much.
     pub(crate) fn needs(&self) -> Option<(&str, i64)> {
         let container = self.container.as_ref()?;
         Some((container.id.as_deref()?, container.needs?))
@@ -153,7 +153,7 @@ impl Pod {
                 wait_for_socket(&with.socket).await;
             }
             let killed = act.kill_after.and_then(|after| with.kill(after));
-            // Who gives up hangs up.
+            // A client that gives up hangs up.
             let answered = timeout(act.patience, self.call(act.call, with)).await;
             if let Some(killed) = killed {
                 killed.await.unwrap();
@@ -173,7 +173,7 @@ impl Pod {
             with.to_end.lock().unwrap().extend(container.id.clone());
             (container.told, container.needs) = (None, None);
         }
-        // Of a container whose creation was given up kubelet knows no id.
+        // Of a container with a creation that was given up kubelet knows no id.
         if matches!(call, Call::End) {
             let sandbox = self.sandbox.as_ref().map(|it| it.id.clone());
             with.to_end.lock().unwrap().extend(sandbox);

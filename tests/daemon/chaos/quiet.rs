@@ -26,7 +26,7 @@ use crate::node::{Node, set};
 /// Something that must become so becomes so within this time.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Where somebody sits: everything of a container's status that outlives the daemon.
+/// The place of a container: everything of its status that outlives the daemon.
 type Seat = [String; 7];
 
 pub(crate) fn seats(status: &Status) -> Vec<Seat> {
@@ -43,7 +43,7 @@ pub(crate) fn seats(status: &Status) -> Vec<Seat> {
 pub(crate) async fn check_quiet(stage: &mut Stage) -> Status {
     let deadline = Instant::now() + LIMIT;
     loop {
-        // What somebody had given up was perhaps still on its way.
+        // What was given up was perhaps still on its way.
         stage.relist().await;
         match check(stage).await {
             Ok(status) => return status,
@@ -73,7 +73,7 @@ async fn check(stage: &Stage) -> Result<Status, String> {
         held.contains(id) || !live.iter().any(is_left)
     });
     // A disk that did not keep it may have it forgotten.
-    // Who was stopped before he was started may have been started all the same.
+    // A container that was stopped before it was started may have been started all the same.
     let mut ended = node.ended.lock().unwrap().clone();
     ended.retain(|id| {
         node.runtime.container(id).is_none_or(|it| it.state != ContainerState::Running)
@@ -106,8 +106,8 @@ fn check_owners(status: &Status) {
     assert_eq!(owned, set(&status.cpus.exclusive), "{status:#?}");
 }
 
-/// Who was made with CPUs of his own, and kubelet was told so, has them whatever happened since, and it is known why. Where writes to the journal have failed
-/// that is not promised, nor where holes are joined.
+/// A container that was made with exclusive CPUs, and kubelet was told so, has them whatever happened since, and it is known why. Where writes to the
+/// journal have failed that is not promised, nor where holes are joined.
 async fn check_promises(stage: &Stage, status: &Status) {
     if !stage.is_disk_good || stage.node.config().compaction.enabled {
         return;

@@ -1,8 +1,8 @@
 //! The model of resctrl as a file system (FUSE), so that the daemon, a process, makes real system calls and gets the kernel's answers. In: a [`FakeResctrl`].
 //! Out: the same below `sys/fs/resctrl` of an emulated root, and what is asked of it, one by one where a test wants that.
 //!
-//! The kernel keeps nothing of it: names and attributes are valid for no time, and files bypass its cache (`FOPEN_DIRECT_IO`), so one `write(2)` is one
-//! request, and its errno is the writer's (Documentation/filesystems/fuse/fuse-io.rst, "direct-io"). Threads are the machine's own: whoever has
+//! The kernel keeps nothing of it: names and attributes are valid for no time, and files bypass its cache (`FOPEN_DIRECT_IO`), so one `write(2)` is
+//! one request, and its errno is the writer's (Documentation/filesystems/fuse/fuse-io.rst, "direct-io"). Threads are the machine's own: one that has
 //! ended is in no group any more.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use crate::node::soon;
 const SOURCE: &str = "bayplan-tests-resctrl";
 const NO_TIME: Duration = Duration::ZERO;
 
-/// A mounted model; unmounted when dropped. Must be dropped before whoever uses it is waited for.
+/// A mounted model; unmounted when dropped. Must be dropped before its users are waited for.
 pub(super) struct ResctrlMount {
     path: PathBuf,
     model: Arc<Mutex<FakeResctrl>>,
@@ -47,7 +47,7 @@ struct Gate {
     held: mpsc::UnboundedSender<Held>,
 }
 
-/// A change that was asked for, and who asks waits. An answer that never comes is EIO.
+/// A change that was asked for; the caller waits. An answer that never comes is EIO.
 pub(super) struct Held {
     change: Change,
     reply: Reply,
@@ -67,7 +67,7 @@ enum Reply {
 }
 
 impl ResctrlMount {
-    /// Mounts it below this root, whose other files it writes, too.
+    /// Mounts it below this root, and writes the root's other files, too.
     pub(super) fn new(root: &Path, model: FakeResctrl) -> ResctrlMount {
         remove_what_was_left();
         for (file, text) in &model.rest.files {
@@ -99,7 +99,7 @@ impl ResctrlMount {
         self.path.join(name)
     }
 
-    /// What the kernel would know. Nobody may wait for the mount while this is locked.
+    /// What the kernel would know. The mount must not be waited for while this is locked.
     pub(super) fn model(&self) -> MutexGuard<'_, FakeResctrl> {
         locked(&self.model)
     }
@@ -116,17 +116,17 @@ impl ResctrlMount {
 }
 
 impl Drop for ResctrlMount {
-    /// Whoever waits for an answer gets one: else nobody could end the daemon, not even with SIGKILL.
+    /// A caller that waits for an answer gets one: else the daemon could not be ended, not even with SIGKILL.
     fn drop(&mut self) {
         locked(&self.gate).path = None;
         self.held.close();
         while self.held.try_recv().is_ok() {}
-        // Also when somebody has a file open.
+        // Also when a process has a file open.
         let _was_unmounted = umount2(&self.path, MntFlags::MNT_DETACH);
     }
 }
 
-/// Mounts of tests that were killed: nobody serves them any more.
+/// Mounts of tests that were killed: they are not served any more.
 fn remove_what_was_left() {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     for line in mounts.lines() {
@@ -249,7 +249,7 @@ impl Inodes {
 }
 
 impl Files {
-    /// Whoever has ended since the last look is gone.
+    /// A thread that has ended since the last look is gone.
     fn model(&self) -> MutexGuard<'_, FakeResctrl> {
         let mut model = locked(&self.model);
         model.retain_threads(|id| Path::new(&format!("/proc/{id}")).exists());
@@ -326,7 +326,7 @@ impl Server {
             &held.change;
         if gate.path.as_ref() == Some(path) {
             gate.path = None;
-            // Nobody may listen any more.
+            // There may be no listener any more.
             let _dropped = gate.held.send(held);
             return;
         }

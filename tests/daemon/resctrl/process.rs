@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// A shell, with a group of its own for whom it makes; all of them end with it.
+/// A shell, with a group of its own for the processes that it makes; all of them end with it.
 pub(super) struct Process {
     shell: Child,
     commands: ChildStdin,
@@ -36,7 +36,7 @@ impl Process {
         line.trim().parse().unwrap()
     }
 
-    /// Nobody knows its id any more when this comes back.
+    /// Its id is not known any more when this comes back.
     pub(super) fn end(&mut self) {
         let group = Pid::from_raw(self.shell.id().try_into().unwrap());
         // It may have ended already.

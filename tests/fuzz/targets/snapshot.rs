@@ -1,4 +1,4 @@
-//! Small machines whose files are damaged edit by edit.
+//! Small machines with files that are damaged edit by edit.
 #![no_main]
 
 use bayplan_fuzz::{Damage, check_files};

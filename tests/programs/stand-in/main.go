@@ -21,7 +21,7 @@ func main() {
 	}
 }
 
-// pause is the first process of a pod: it reaps whom others leave, and ends when it is told to.
+// pause is the first process of a pod: it reaps orphaned processes, and ends when it is told to.
 func pause() {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)

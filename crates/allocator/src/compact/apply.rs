@@ -1,5 +1,5 @@
 //! Makes a plan on a copy of the ledger. In: a ledger, steps of the model. Out: moves as the allocator makes them, or nothing if one
-//! of them cannot be made, or leaves somebody worse off.
+//! of them cannot be made, or leaves a container worse off.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ fn try_step(
     try_move(ledger, movable, container, Previous { pool: model.pool(step), exclusive: kept })
 }
 
-/// Lets somebody go to a pool, where he keeps some CPUs; `None`, and a ledger that is of no more use, where that cannot be, or he would be worse off.
+/// Lets a container go to a pool, where it keeps some CPUs; `None`, and an invalid ledger, where that cannot be, or it would be worse off.
 pub(super) fn try_move(
     ledger: &mut Ledger,
     movable: &BTreeMap<ContainerId, Request>,
@@ -56,7 +56,7 @@ pub(super) fn try_move(
 ) -> Option<Relocation> {
     let from = ledger.lift(container)?;
     let mut request = movable.get(&container)?.clone();
-    // Who was in this pool before is preferred there above all else, so the offer goes where the plan says.
+    // A container that was in this pool before is preferred there above all else, so the offer goes where the plan says.
     let pool = match from.shared {
         Some(_) => ledger.pools().chain(target).find(|pool| pool.is_shared)?.id,
         None => target,
@@ -97,7 +97,7 @@ fn cost(from: &Allocation, to: &Allocation) -> Cost {
     }
 }
 
-/// How well somebody sits.
+/// How good a container's place is.
 struct Standing {
     /// Levels of which one domain holds all of its CPUs.
     levels: Vec<Level>,
@@ -145,7 +145,7 @@ impl Standing {
     }
 }
 
-/// Whether somebody who asks now gets all of his CPUs in one domain.
+/// Whether a container that asks now gets all of its CPUs in one domain.
 pub(super) fn holds(ledger: &Ledger, wish: &Wish) -> bool {
     let Ok(offered) = offer(ledger, &wish.request) else { return false };
     let pools = ledger.pools();

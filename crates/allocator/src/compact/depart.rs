@@ -1,8 +1,9 @@
-//! Somebody with CPUs of his own goes away from some of them, for the sake of another who is there. In: a ledger, who goes, the CPUs to leave. Out: one move.
+//! Plans moving an exclusive container off some of its CPUs, for the sake of another that is there. In: a ledger, the container that goes, the CPUs
+//! to leave. Out: one move.
 //!
-//! It is a move as compaction makes them: offered by the allocator, and nobody is worse off by it than he was. Beside that it stays on the NUMA nodes of its CPUs and
-//! its memory, none of its wishes that is met now is not met then, and no third one has to move for it. So where it goes is as good as where it was, and nothing has to
-//! lead back.
+//! It is a move as compaction makes them: offered by the allocator, and no container is worse off by it than it was. Beside that it stays on the NUMA
+//! nodes of its CPUs and its memory, none of its wishes that is met now is not met then, and no third one has to move for it. So where it goes is as
+//! good as where it was, and nothing has to lead back.
 
 use std::collections::BTreeMap;
 

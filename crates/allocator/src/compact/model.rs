@@ -1,4 +1,4 @@
-//! The machine in numbers: free threads of every core. In: a ledger, who may be moved. Out: counts, and what a move does to them.
+//! The machine in numbers: free threads of every core. In: a ledger, which containers may be moved. Out: counts, and what a move does to them.
 //!
 //! It knows nothing of sharers and memory; what comes of a move there is asked of the allocator at the end.
 
@@ -21,7 +21,7 @@ struct Leaf {
     cores: Vec<usize>,
 }
 
-/// Where somebody could go: a pool, and the leaves inside it.
+/// Where a container could go: a pool, and the leaves inside it.
 struct Target {
     pool: PoolId,
     /// Levels of which one domain holds all of it.
@@ -33,7 +33,7 @@ struct Target {
     leaves: Vec<usize>,
 }
 
-/// Somebody who may be moved.
+/// A container that may be moved.
 pub(super) struct Seat {
     pub(super) id: ContainerId,
     /// CPUs of its own.
@@ -59,7 +59,7 @@ pub(super) struct Model {
     domains: usize,
     free: Vec<usize>,
     pub(super) seats: Vec<Seat>,
-    /// Who has all of his CPUs in a domain, by domain.
+    /// Which containers have all of their CPUs in a domain, by domain.
     pub(super) seats_in: Vec<Vec<usize>>,
     /// CPUs of the largest domain that can be handed out.
     pub(super) capacity: usize,
@@ -296,12 +296,12 @@ impl Model {
             let is_here = seat.home == Some(*index);
             let holes = target.leaves.iter().filter_map(|leaf| state.leaves.get(*leaf).copied());
             let free: usize = holes.clone().map(|hole| hole.cpus).sum();
-            // Who is spread may have some of his CPUs there.
+            // A container that is spread may have some of its CPUs there.
             let is_there = |(core, _): &&Part| {
                 self.leaf_of.get(*core).is_some_and(|leaf| target.leaves.contains(leaf))
             };
             let own: usize = seat.parts.iter().filter(is_there).map(|(_, count)| count).sum();
-            // Who has only whole cores gains nothing by staying in the same place.
+            // A container that has only whole cores gains nothing by staying in the same place.
             let is_of_use = if is_here { seat.split_cores > 0 } else { free + own >= seat.size };
             if !is_of_use {
                 continue;
@@ -395,7 +395,7 @@ impl Model {
         taken
     }
 
-    /// CPUs that somebody keeps who goes to `pool`.
+    /// CPUs that a container keeps that goes to `pool`.
     pub(super) fn kept(&self, pools: &Pools, step: &Step) -> CpuSet {
         let seat = self.seats.get(step.seat).filter(|seat| seat.home == Some(step.target));
         let Some(seat) = seat else { return CpuSet::new() };
@@ -411,7 +411,7 @@ impl Model {
 }
 
 impl Target {
-    /// Whether somebody with these CPUs is there already.
+    /// Whether a container with these CPUs is there already.
     fn holds(&self, parts: &[Part], leaf_of: &[usize]) -> bool {
         let is_here =
             |core: usize| leaf_of.get(core).is_some_and(|leaf| self.leaves.contains(leaf));
@@ -419,7 +419,7 @@ impl Target {
     }
 }
 
-/// Who was adopted with other CPUs than he asks for stays where he is, as does who said so.
+/// A container that was adopted with other CPUs than it asks for stays where it is, as does one that asks to stay.
 pub(super) fn is_movable(request: &Request, held: &Allocation) -> bool {
     !held.is_reserved
         && !held.exclusive.is_empty()

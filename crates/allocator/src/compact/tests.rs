@@ -14,7 +14,7 @@ use crate::*;
 const GENEROUS: Limits =
     Limits { moves_max: 4, cpus_max: 64, memory_max: None, gain_min_percent: 10, states_max: 4000 };
 
-/// A ledger, and what everybody in it asked for.
+/// A ledger, and what each container in it asked for.
 struct Node {
     ledger: Ledger,
     requests: BTreeMap<ContainerId, Request>,
@@ -382,7 +382,7 @@ fn an_owner_goes_nowhere_where_too_many_cpus_would_change() {
     check_departure(CACHES, &["1@0-1"], "0-3", limits, |_| {}, "stays");
 }
 
-/// As after a reload with `preferSharedCpus`, or for somebody who was adopted with more than he asks for.
+/// As after a reload with `preferSharedCpus`, or for a container that was adopted with more than it asks for.
 #[test]
 fn an_owner_that_asks_for_other_cpus_than_it_has_stays() {
     for exclusive in [0, 1, 3] {

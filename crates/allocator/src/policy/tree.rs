@@ -275,6 +275,8 @@ fn pool_name(topology: &Topology, object: &Object) -> String {
             }
             _ => format!("die {} of CPU {}", object.id, lowest(&object.cpus)),
         },
+        Level::Drawer => format!("drawer {}", object.id),
+        Level::Book => format!("book {}", object.id),
         Level::NumaNode => format!("numa {}", object.id),
         Level::L3 => format!("l3 {}", object.id),
         Level::Cluster | Level::L2 | Level::Core => {

@@ -10,12 +10,13 @@ use crate::pool::Pool;
 use crate::room::Wanted;
 use crate::view::around;
 
-/// So many sharers may have to leave their memory for a core that stays whole. For a NUMA node less as many as it takes: who is spread over two is slow for as long as he runs.
+/// So many sharers may have to leave their memory for a core that stays whole. For a NUMA node less as many as it takes: spanning two nodes costs
+/// memory latency for the container's life.
 const MOVES_PER_CORE: usize = 4;
 
 impl<'q> Search<'q, '_> {
-    /// The same from fewer NUMA nodes or with fewer split cores, where sharers that keep CPUs are all that is in the way: in the nodes that
-    /// were found, or in those that would be the best if nobody shared.
+    /// The same from fewer NUMA nodes or with fewer split cores, where shared containers that keep CPUs are all that is in the way: in the nodes that
+    /// were found, or in those that would be the best without them.
     pub(crate) fn with_sharers_moved(
         &self,
         pool: &Pool,
@@ -26,7 +27,7 @@ impl<'q> Search<'q, '_> {
         let picker = self.picker(found)?;
         let is_uniform = picker.supply.uniform_whole_cpus(pool.id).is_some();
         let is_odd = !picker.count.is_multiple_of(self.ledger.pools().width);
-        // An odd CPU splits a core, whoever moves.
+        // An odd CPU splits a core, whichever container moves.
         if nodes <= 1 && split <= usize::from(is_uniform && is_odd) {
             return None;
         }

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 
+use bayplan_topology::Level;
 use bayplan_types::CpuSet;
 use proptest::prelude::*;
 
@@ -10,7 +11,8 @@ use super::{machine, request};
 use crate::*;
 
 /// The criteria of the score that depend on the pool and on the CPUs, in their order.
-type Worth = (Reverse<usize>, Reverse<usize>, Reverse<usize>, Reverse<usize>, Reverse<usize>);
+/// Last, the L3s: kubelet's `prefer-align-cpus-by-uncorecache` spans the fewest.
+type Worth = [Reverse<usize>; 6];
 
 /// Where cores have different numbers of threads, the number of split cores is the answer to a knapsack problem that the picker does not
 /// solve; the NUMA nodes are the fewest all the same.
@@ -21,16 +23,26 @@ fn worth(ledger: &Ledger, pool: &Pool, cpus: &CpuSet) -> Worth {
     let is_whole = |core: &CpuSet| core.is_subset(ledger.free());
     let is_uniform = pools.cores.iter().all(|core| core.threads.len() == pools.width);
     if !is_uniform {
-        let nodes = (Reverse(pool.nodes.len()), Reverse(pools.nodes_of(cpus).len()));
-        return (nodes.0, nodes.1, Reverse(0), Reverse(0), Reverse(0));
+        return [pool.nodes.len(), pools.nodes_of(cpus).len(), 0, 0, 0, 0].map(Reverse);
     }
-    (
-        Reverse(pool.nodes.len()),
-        Reverse(pools.nodes_of(cpus).len()),
-        Reverse(split.clone().count()),
-        Reverse(pool.cpus.len()),
-        Reverse(split.filter(is_whole).count()),
-    )
+    let domains = |at| pools.domains.iter().filter(move |(level, _)| *level == at);
+    // Over several packages or nodes as much as possible lies in one of them, which may cost an L3.
+    let is_in_one = |at| domains(at).any(|(_, domain)| cpus.is_subset(domain));
+    let l3s = match is_in_one(Level::NumaNode)
+        || pools.nodes_of(cpus).is_empty() && is_in_one(Level::Package)
+    {
+        true => domains(Level::L3).filter(|(_, l3)| l3.intersects(cpus)).count(),
+        false => 0,
+    };
+    [
+        pool.nodes.len(),
+        pools.nodes_of(cpus).len(),
+        split.clone().count(),
+        pool.cpus.len(),
+        split.filter(is_whole).count(),
+        l3s,
+    ]
+    .map(Reverse)
 }
 
 /// Whether the sharers of every pool can do without these CPUs.

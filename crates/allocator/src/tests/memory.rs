@@ -1,4 +1,4 @@
-//! Memory nodes: which a container gets, and who could do with fewer.
+//! Memory nodes: which a container gets, and which containers could do with fewer.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use bayplan_topology::{DeviceFacts, Snapshot};
 
 use super::*;
 
-/// Plays steps, and then narrows until nobody can do with fewer nodes: one line per plan.
+/// Plays steps, and then narrows until no container can do with fewer nodes: one line per plan.
 fn check_narrowing(line: &str, reserved: &str, steps: &[&str], expected: Expect) {
     let mut ledger = machine(line, reserved).unwrap();
     let mut requests = BTreeMap::new();
@@ -64,7 +64,7 @@ fn expected_memory_leads_to_where_room_is_and_refuses_nobody() {
         &[
             "1 0+100 expects:6",
             "2 0+100 expects:6",
-            // Who is sure of his memory prefers nodes where nobody is expected to use it, and has all of the machine in the end.
+            // A container that is sure of its memory prefers nodes where none is expected to use it, and has all of the machine in the end.
             "3 1 mem:4",
             "4 1 mem:9",
             "5 1 mem:7",
@@ -82,7 +82,7 @@ fn expected_memory_leads_to_where_room_is_and_refuses_nobody() {
             3 1 mem:4: package 0, owns [1] of 1, mems 0
             4 1 mem:9: package 1, owns [4] of 4, mems 1
             5 1 mem:7: machine, owns [2] of 2, mems 0-1
-            6 1 mem:1: refused: needs 1 GiB, the machine has 0 B free; 1 GiB more would have to be freed
+            6 1 mem:1: refused: needs 1 GiB, the machine has 0 B free
             7 0+100 expects:40: package 1, owns [] of 5-7, mems 1
             8 0+100 expects:4 bound: package 1, owns [] of 5-7, mems 1
             -1: shared 0,3,5-7
@@ -142,7 +142,7 @@ fn a_node_is_in_single_and_multi_node_sets_at_once() {
             1 1 mem:6 near:0!: package 0, owns [1] of 1, mems 0
             2 1 mem:8 near:0!: package 0, owns [2] of 2, mems 0-1
             3 1 mem:4 near:1!: package 1, owns [4] of 4, mems 1
-            4 1 mem:3: refused: needs 3 GiB, the machine has 2 GiB free; 1 GiB more would have to be freed
+            4 1 mem:3: refused: needs 3 GiB, the machine has 2 GiB free
             -1: shared 0-1,3,5-7
             5 1 mem:5 near:0!: package 0, owns [1] of 1, mems 0
         "#]],
@@ -363,9 +363,9 @@ fn who_is_bound_needs_huge_pages_on_his_own_nodes() {
             1 1 huge2M:3 near:0!: package 0, owns [1] of 1, mems 0
             2 1 huge2M:2 near:0! bound: refused: is not near `device at 0`
             3 1 huge2M:2 bound: package 1, owns [4] of 4, mems 1
-            4 1 huge2M:5 bound: refused: needs 5 GiB in huge pages of 2 MiB on its own NUMA nodes, 3 GiB are free; 2 GiB more would have to be freed
-            5 0+100 huge2M:2 reserved bound: refused: needs 2 GiB in huge pages of 2 MiB on its own NUMA nodes, 1 GiB are free; 1 GiB more would have to be freed
-            6 1 huge1G:1 bound: refused: needs 1 GiB in huge pages of 1 GiB on its own NUMA nodes, 0 B are free; 1 GiB more would have to be freed
+            4 1 huge2M:5 bound: refused: needs 5 GiB in huge pages of 2 MiB on its own NUMA nodes, 3 GiB are free
+            5 0+100 huge2M:2 reserved bound: refused: needs 2 GiB in huge pages of 2 MiB on its own NUMA nodes, 1 GiB are free
+            6 1 huge1G:1 bound: refused: needs 1 GiB in huge pages of 1 GiB on its own NUMA nodes, 0 B are free
         "#]],
     );
 }
@@ -451,9 +451,9 @@ fn huge_pages_that_others_use_are_not_free() {
         ([0, 2], "1 1 huge2M:1 bound", "owns [4] of 4, mems 1"),
         ([2, 0], "1 1 huge2M:1 bound", "owns [1] of 1, mems 0"),
         ([1, 1], "1 1 huge2M:2", "mems 0-1"),
-        ([1, 1], "1 1 huge2M:2 bound", "1 GiB more would have to be freed"),
+        ([1, 1], "1 1 huge2M:2 bound", "1 GiB are free"),
         // More than there were when the machine was read.
-        ([9, 9], "1 1 huge2M:3 bound", "1 GiB more would have to be freed"),
+        ([9, 9], "1 1 huge2M:3 bound", "2 GiB are free"),
     ] {
         let mut ledger = machine("pack:2 numa:1 core:4 pu:1 mem:10 huge:2M=1024", "").unwrap();
         let left = (0..).zip(left).map(|(node, gib)| ((NodeId(node), size), Bytes::gib(gib)));

@@ -116,7 +116,7 @@ fn wish(wanted: &mut Request, word: &str) {
     }
 }
 
-/// What a step asks for, and whether somebody is resized.
+/// What a step asks for, and whether a container is resized.
 fn parse_step(step: &str) -> (Request, bool) {
     let mut words = step.split_whitespace();
     let first = words.next().unwrap();
@@ -242,7 +242,7 @@ fn several_l3s_in_a_node_are_tighter_than_the_node() {
             2 8: l3 1, owns [4-7,20-23] of 4-7,20-23, mems 0
             3 2: l3 0, owns [3,19] of 3,19, mems 0
             4 6: l3 2, owns [8-10,24-26] of 8-10,24-26, mems 0
-            5 12: refused: needs 12 exclusive CPUs; 11 are free; 1 more would have to be freed
+            5 12: refused: needs 12 exclusive CPUs; 11 are free
         "#]],
     );
 }
@@ -259,7 +259,7 @@ fn shared_parts_keep_a_cpu_and_spread() {
             3 0+1500: package 0, owns [] of 0-1, mems 
             4 1: package 1, owns [2] of 2, mems 
             5 1: package 1, owns [3] of 3, mems 
-            6 1: refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed
+            6 1: refused: needs 1 exclusive CPU; 0 are free
             -4: shared 0-2
             7 0+9000: package 1, owns [] of 2, mems 
         "#]],
@@ -277,8 +277,8 @@ fn sharers_make_room_for_who_wants_cpus_of_his_own() {
             2 0+500: numa 1, owns [] of 4-7, mems 1
             3 4: numa 1, owns [4-7] of 4-7, mems 1
             4 0+100: numa 0, owns [] of 0-3, mems 0
-            5 1: refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed
-            6 1: refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed
+            5 1: refused: needs 1 exclusive CPU; 0 are free
+            6 1: refused: needs 1 exclusive CPU; 0 are free
             -3: shared 0-7
             7 0+100: numa 1, owns [] of 4-7, mems 1
         "#]],
@@ -356,7 +356,7 @@ fn the_fullest_node_is_filled_before_an_l3_is_filled_elsewhere() {
 
 #[test]
 fn the_first_owner_of_a_node_comes_where_fewest_share() {
-    // Who follows fills up what is begun.
+    // A container that follows fills up what is begun.
     check(
         "pack:1 numa:3 core:4",
         "",
@@ -405,7 +405,7 @@ fn who_makes_room_is_only_who_is_in_the_way() {
 
 #[test]
 fn the_shared_part_of_a_mixed_one_makes_room_on_one_near_node_and_not_on_all() {
-    // Until 2026-11-22 it spread over the package or the machine, and was rewritten with every owner who came or went there.
+    // Until 2026-11-22 it spread over the package or the machine, and was rewritten with every owner that came or went there.
     let mut ledger = machine("pack:2 numa:2 core:4", "").unwrap();
     for step in ["1 1+500", "2 2", "4 0+1000"] {
         play(&mut ledger, step);
@@ -425,7 +425,7 @@ fn the_shared_part_of_a_mixed_one_makes_room_on_one_near_node_and_not_on_all() {
     }
     assert_eq!(again.holdings(), ledger.holdings());
     assert_eq!(play(&mut ledger, "1=2+500"), "package 0, owns [1,4] of 1,4-7, mems 0-1");
-    // Room that returns moves nobody; a resize asks anew.
+    // Room that returns moves no container; a resize asks anew.
     play(&mut again, "-3");
     assert_eq!(shown(&again), "numa 1, owns [1] of 1,4-7, mems 0-1");
     assert_eq!(play(&mut again, "1=1+400"), "numa 0, owns [1] of 0-1, mems 0");
@@ -470,7 +470,7 @@ fn a_request_as_large_as_the_machine_allows_is_placed_whoever_shares() {
             4 0+900: numa 3, owns [] of 12-15, mems 3
             5 6: package 0, owns [1-6] of 1-6, mems 0-1
             6 6: package 1, owns [8-10,12-14] of 8-10,12-14, mems 2-3
-            7 1: refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed
+            7 1: refused: needs 1 exclusive CPU; 0 are free
         "#]],
     );
 }
@@ -509,7 +509,7 @@ fn memory_decides_the_nodes() {
             2 1 mem:8: numa 1, owns [4] of 4, mems 1
             3 2 mem:12: package 1, owns [8-9] of 8-9, mems 2-3
             4 0+100 limit:25: numa 3, owns [] of 12-15, mems 0,2-3
-            5 1 mem:99: refused: needs 99 GiB, the machine has 16 GiB free; 83 GiB more would have to be freed
+            5 1 mem:99: refused: needs 99 GiB, the machine has 16 GiB free
             6 0+100 mem:9 reserved: machine, owns [] of 0, mems 0-1,3
         "#]],
     );
@@ -556,7 +556,7 @@ fn who_grows_does_not_take_the_sibling_that_sharers_need() {
         expect![[r#"
             1 1: machine, owns [1] of 1, mems 0
             2 0+2500: machine, owns [] of 0,2-3, mems 0
-            1=2: refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed
+            1=2: refused: needs 2 exclusive CPUs; 1 is free
         "#]],
     );
 }
@@ -571,7 +571,7 @@ fn system_pods_run_on_the_reserved_cpus() {
             1 0+500 reserved: machine, owns [] of 0,4, mems 
             2 2 reserved: machine, owns [] of 0,4, mems 
             3 6: machine, owns [1-3,5-7] of 1-3,5-7, mems 
-            4 4: refused: needs 4 exclusive CPUs; 0 are free; 4 more would have to be freed
+            4 4: refused: needs 4 exclusive CPUs; 0 are free
             -1: shared 
             -2: shared 
         "#]],
@@ -590,10 +590,10 @@ fn who_requests_nothing_flees_to_the_reserved_cpus_when_all_others_are_owned() {
             3 0+0: machine, owns [] of 0, mems 0-1
             4 0+100: machine, owns [] of 0, mems 0-1
             -2: shared 1-7
-            5 7: refused: needs 7 exclusive CPUs; 6 are free; 1 more would have to be freed
+            5 7: refused: needs 7 exclusive CPUs; 6 are free
             -4: shared 1-7
             6 7: machine, owns [1-7] of 1-7, mems 0-1
-            7 1+0: refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed
+            7 1+0: refused: needs 1 exclusive CPU; 0 are free
         "#]],
     );
 }
@@ -607,7 +607,7 @@ fn isolated_cpus_are_in_no_shared_set() {
         expect![[r#"
             1 0+100: machine, owns [] of 1-5, mems 
             2 4: machine, owns [1-4] of 1-4, mems 
-            3 1: refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed
+            3 1: refused: needs 1 exclusive CPU; 0 are free
         "#]],
     );
 }
@@ -725,7 +725,7 @@ fn one_thread_of_each_core_when_spread() {
             2 2 spread idle: numa 1, owns [4-5] of 4-5, idle 12-13, mems 1
             3 2 spread shared: numa 1, owns [6-7] of 6-7, mems 1
             4 2: numa 0, owns [0,8] of 0,8, mems 0
-            5 3 spread idle: refused: needs 4 exclusive CPUs with idle siblings; 0 are free; 4 more would have to be freed
+            5 3 spread idle: refused: needs 4 exclusive CPUs with idle siblings; 0 are free
             1=4 spread: numa 0, owns [1-3,9] of 1-3,9, mems 0
         "#]],
     );
@@ -765,8 +765,8 @@ fn who_stands_apart_keeps_others_out_when_that_is_required() {
             2 1: l3 1, owns [4] of 4, mems 0
             3 1 apart:L3: l3 2, owns [8] of 8, mems 1
             4 1 apart:L3: l3 3, owns [12] of 12, mems 1
-            5 1 apart:L3!: refused: needs 1 exclusive CPU without other owners in the same L3; 0 are free; 1 more would have to be freed
-            6 1 apart:Numa!: refused: needs 1 exclusive CPU without other owners in the same NUMA node; 0 are free; 1 more would have to be freed
+            5 1 apart:L3!: refused: needs 1 exclusive CPU without other exclusive containers in the same L3; 0 are free
+            6 1 apart:Numa!: refused: needs 1 exclusive CPU without other exclusive containers in the same NUMA node; 0 are free
             -1: shared 0-3,5-7,9-11,13-15
             7 1 apart:L3!: l3 0, owns [1] of 1, mems 0
             8 0+100: numa 0, owns [] of 0,2-3,5-7, mems 0
@@ -793,7 +793,7 @@ fn isolated_cpus_are_owned_by_those_who_wish_it() {
             1 1: machine, owns [1] of 1, mems 
             2 2 isolated: machine, owns [5-6] of 5-6, mems 
             3 2 isolated: machine, owns [2-3] of 2-3, mems 
-            4 2 isolated!: refused: needs 2 exclusive CPUs isolated by the kernel; 1 is free; 1 more would have to be freed
+            4 2 isolated!: refused: needs 2 exclusive CPUs isolated by the kernel; 1 is free
             5 1 isolated!: machine, owns [7] of 7, mems 
             -2: shared 4
             6 1+200 isolated!: machine, owns [5] of 4-5, mems 
@@ -811,11 +811,11 @@ fn cpus_in_a_partition_of_somebody_else_are_nobodys() {
         Ledger::new(Arc::new(pools(&topology, Policy::default(), &CpuSet::new()).unwrap()));
     assert_eq!(play(&mut ledger, "1 0+100"), "machine, owns [] of 0-4, mems ");
     assert_eq!(play(&mut ledger, "2 1 isolated!"), "machine, owns [7] of 7, mems ");
-    let refused = "refused: needs 1 exclusive CPU isolated by the kernel; 0 are free; 1 more would have to be freed";
+    let refused = "refused: needs 1 exclusive CPU isolated by the kernel; 0 are free";
     assert_eq!(play(&mut ledger, "3 1 isolated!"), refused);
 }
 
-/// Who has claimed them holds nothing, has the memory near them, and is neither owner nor sharer of others.
+/// A container that has claimed them holds nothing, has the memory near them, and is neither owner nor sharer of others.
 #[test]
 fn claimed_cpus_are_nobodys_and_memory_near_them_is_set_aside() {
     let ledger = machine("pack:2 numa:1 core:4 mem:8", "").unwrap();
@@ -825,7 +825,7 @@ fn claimed_cpus_are_nobodys_and_memory_near_them_is_set_aside() {
         ("1 0+0 claimed:6 mem:3", "machine, owns [] of 0-1,4-5,7, mems 1"),
         ("2 0+0 claimed:2-3 mem:9", "machine, owns [] of 0-1,4-5,7, mems 0-1"),
         ("3 4", "machine, owns [1,4-5,7] of 1,4-5,7, mems 0-1"),
-        ("4 1", "refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed"),
+        ("4 1", "refused: needs 1 exclusive CPU; 0 are free"),
     ] {
         assert_eq!(play(&mut ledger, step), expected, "{step}");
     }
@@ -878,8 +878,8 @@ fn the_kind_of_core_and_the_priority_are_respected() {
             1 4: machine, owns [1-2,9-10] of 1-2,9-10, mems 0
             2 4 kind:E: machine, owns [16-19] of 16-19, mems 0
             3 14: machine, owns [0,3-8,11-15,20-21] of 0,3-8,11-15,20-21, mems 0
-            4 16 kind:E!: refused: needs 16 exclusive CPUs on efficient cores; 9 are free; 7 more would have to be freed
-            5 2 kind:P!: refused: needs 2 exclusive CPUs on performance cores; 0 are free; 2 more would have to be freed
+            4 16 kind:E!: refused: needs 16 exclusive CPUs on efficient cores; 9 are free
+            5 2 kind:P!: refused: needs 2 exclusive CPUs on performance cores; 0 are free
         "#]],
     );
     check(
@@ -896,7 +896,7 @@ fn the_kind_of_core_and_the_priority_are_respected() {
             1 1 priority:High: machine, owns [4] of 4, mems 
             2 2 priority:High: machine, owns [1-2] of 1-2, mems 
             3 1 priority:High!: machine, owns [5] of 5, mems 
-            4 2 priority:High!: refused: needs 2 exclusive CPUs of high priority; 0 are free; 2 more would have to be freed
+            4 2 priority:High!: refused: needs 2 exclusive CPUs of high priority; 0 are free
             5 2 priority:Normal: machine, owns [3,6] of 3,6, mems 
         "#]],
     );
@@ -949,10 +949,10 @@ fn memory_is_of_the_kinds_that_are_wished_and_bound_where_that_is_wished() {
             1 1 mem:4: package 0, owns [1] of 1, mems 0
             2 1 mem:4 memory:Hbm: package 0, owns [2] of 2, mems 2
             3 1 mem:4 memory:Hbm: package 1, owns [4] of 4, mems 3
-            4 1 mem:20 memory:Dram: refused: needs 20 GiB, the machine has 16 GiB free; 4 GiB more would have to be freed
+            4 1 mem:20 memory:Dram: refused: needs 20 GiB, the machine has 16 GiB free
             5 1 mem:12 bound: package 0, owns [3] of 3, mems 0,4
-            6 1 mem:60 bound: refused: needs 60 GiB on its own NUMA nodes, 34 GiB are free; 26 GiB more would have to be freed
-            7 1 mem:4 bound memory:Hbm: refused: needs 4 GiB, the machine has 0 B free; 4 GiB more would have to be freed
+            6 1 mem:60 bound: refused: needs 60 GiB on its own NUMA nodes, 34 GiB are free
+            7 1 mem:4 bound memory:Hbm: refused: needs 4 GiB, the machine has 0 B free
         "#]],
     );
 }
@@ -1122,8 +1122,8 @@ fn under_one_shared_pool_owners_get_nodes_and_all_others_what_is_left_of_the_mac
             3 0+0: machine, owns [] of 3-15,19-31, mems 0-3
             4 8: numa 1, owns [4-7,20-23] of 4-7,20-23, mems 1
             5 2+500: machine, owns [3,19] of 3,8-15,19,24-31, mems 0-3
-            6 30: refused: needs 30 exclusive CPUs; 15 are free; 15 more would have to be freed
-            7 16: refused: needs 16 exclusive CPUs; 15 are free; 1 more would have to be freed
+            6 30: refused: needs 30 exclusive CPUs; 15 are free
+            7 16: refused: needs 16 exclusive CPUs; 15 are free
             -4: shared 4-15,20-31
             8 1+500 within:Numa: refused: is wider than one NumaNode
             9 1 within:Numa: numa 1, owns [4] of 4, mems 1
@@ -1147,7 +1147,7 @@ fn who_would_move_is_not_worked_out_for_pools_that_lose_anyway() {
     let outcomes: Vec<String> = offer.considered().iter().map(outcome).collect();
     expect![[r#"
         2 NUMA nodes, moved (0, MilliCpu(0))
-        sharers would have to move, and then it would still lose
+        shared containers would have to move, and it would still lose
         1 NUMA nodes, moved (0, MilliCpu(0))"#]]
     .assert_eq(&outcomes.join("\n"));
 }

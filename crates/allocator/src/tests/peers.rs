@@ -166,7 +166,7 @@ fn nobody_is_touched_whose_cpus_do_not_change() {
 
 #[test]
 fn an_odd_number_of_cpus_does_not_share_a_core_that_somebody_wants_alone() {
-    // nri-plugins: containers of one CPU get the sibling of another's exclusive CPU, whoever it is.
+    // nri-plugins: containers of one CPU get the sibling of another's exclusive CPU, whichever it is.
     let ledger = played("numa:1 core:8 pu:2", "", &["1 1 idle", "2 1 shared", "3 1", "4 1"]);
     let own = |id| &ledger.allocation(ContainerId(id)).unwrap().exclusive;
     let core_of = |id| own(id).first().unwrap().0 % 8;
@@ -224,7 +224,7 @@ fn more_nodes_than_a_mask_has_bits_are_no_harder() {
 
 #[test]
 fn a_restart_moves_nobody_in_whatever_order_containers_are_found() {
-    // nri-plugins place everybody anew, in the order of a hash map.
+    // nri-plugins place all containers anew, in the order of a hash map.
     let steps = ["1 3", "2 0+700", "3 5", "4 1+500", "-1", "5 2", "6 0+0", "7 7"];
     let ledger = played("pack:2 numa:2 core:4 pu:2 mem:8", "0", &steps);
     let mut again = Ledger::new(std::sync::Arc::new(ledger.pools().clone()));

@@ -1,4 +1,4 @@
-//! Whole pods: who is placed knows of those who are there (`mate:ID`) and of those who are to come (`rest:CPUS`).
+//! Whole pods: a container that is placed knows of those that are there (`mate:ID`) and of those that are to come (`rest:CPUS`).
 
 use proptest::prelude::*;
 
@@ -144,8 +144,8 @@ fn a_pod_that_has_to_lie_together_gets_a_node_that_holds_it_or_none() {
         "3 2 within:Numa rest:2 one!",
         expect![[r#"
             machine: is wider than one NumaNode
-            numa 0: the pod needs 4 more CPUs together; 2 are free; 2 more would have to be freed
-            numa 1: the pod needs 4 more CPUs together; 2 are free; 2 more would have to be freed
+            numa 0: the pod needs 4 more CPUs together; 2 are free
+            numa 1: the pod needs 4 more CPUs together; 2 are free
         "#]],
     );
 }
@@ -180,7 +180,7 @@ fn who_has_to_be_with_his_pod_goes_nowhere_else() {
         "3 1 within:Numa mate:1 one!",
         expect![[r#"
             machine: is wider than one NumaNode
-            numa 0: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed
+            numa 0: needs 1 exclusive CPU; 0 are free
             numa 1: is away from the CPUs of the pod
         "#]],
     );
@@ -233,17 +233,17 @@ fn no_more_nodes_than_an_empty_machine_would_need() {
         "4 2 fewest:Numa",
         expect![[r#"
             machine: would take CPUs from 2 NUMA nodes, 1 would do
-            numa 0: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed
-            numa 1: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed
-            numa 2: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed
+            numa 0: needs 2 exclusive CPUs; 1 is free
+            numa 1: needs 2 exclusive CPUs; 1 is free
+            numa 2: needs 2 exclusive CPUs; 1 is free
         "#]],
     );
 }
 
 #[test]
 fn no_more_packages_than_an_empty_machine_would_need() {
-    // Kubelet's align-by-socket with its restricted policy: two NUMA nodes will do where they are in one package, and who is larger than a
-    // package gets two.
+    // Kubelet's align-by-socket with its restricted policy: two NUMA nodes will do where they are in one package, and a request larger than a package
+    // gets two.
     check(
         "pack:2 numa:2 core:4",
         "0",
@@ -263,9 +263,9 @@ fn no_more_packages_than_an_empty_machine_would_need() {
         "4 2 fewest:Package",
         expect![[r#"
             machine: would take CPUs from 2 packages, 1 would do
-            package 0: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed
-            package 1: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed
-            package 2: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed
+            package 0: needs 2 exclusive CPUs; 1 is free
+            package 1: needs 2 exclusive CPUs; 1 is free
+            package 2: needs 2 exclusive CPUs; 1 is free
         "#]],
     );
     check(
@@ -297,8 +297,8 @@ fn a_pod_on_no_more_nodes_than_an_empty_machine_would_need() {
         "5 2 fewest:Numa mate:1 mate:3 one!",
         expect![[r#"
             machine: would take CPUs from 3 NUMA nodes, 2 would do
-            numa 0: needs 2 exclusive CPUs; 0 are free; 2 more would have to be freed
-            numa 1: needs 2 exclusive CPUs; 0 are free; 2 more would have to be freed
+            numa 0: needs 2 exclusive CPUs; 0 are free
+            numa 1: needs 2 exclusive CPUs; 0 are free
             numa 2: would take CPUs from 3 NUMA nodes, 2 would do
         "#]],
     );

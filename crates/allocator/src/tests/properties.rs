@@ -90,7 +90,7 @@ fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
     prop_oneof![4 => Just(Vec::new()), 4 => some, 1 => Just(vec!["near:0", "near:1", "each"])]
 }
 
-/// Nobody asks for more CPUs of his own than `exclusive_max`.
+/// No container asks for more exclusive CPUs than `exclusive_max`.
 fn any_op(exclusive_max: usize) -> impl Strategy<Value = Op> {
     let shared = || prop::option::of(0u64..4000);
     prop_oneof![
@@ -191,7 +191,7 @@ fn restarted(ledger: &Ledger) -> Ledger {
     again
 }
 
-/// Narrows until nobody can do with fewer nodes; that ends, and nobody else is touched.
+/// Narrows until no container can do with fewer nodes; that ends, and no other is touched.
 fn narrow_all(
     ledger: &mut Ledger,
     requests: &BTreeMap<ContainerId, Request>,
@@ -220,7 +220,7 @@ fn narrow_all(
     Ok(())
 }
 
-/// Exclusive CPUs given may starve nobody: each pool keeps shared CPUs for what is requested on it, unless shared requests alone
+/// Exclusive CPUs given must not starve a shared container: each pool keeps shared CPUs for what is requested on it, unless shared requests alone
 /// were already more than the pool has.
 fn check_room(ledger: &Ledger, before: &Ledger) -> Result<(), TestCaseError> {
     for pool in ledger.pools().iter() {
@@ -234,7 +234,7 @@ fn check_room(ledger: &Ledger, before: &Ledger) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A pool of which it was not worked out who would have to move would not have won.
+/// A pool of which it was not worked out which containers would have to move would not have won.
 fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(), TestCaseError> {
     let question = Question::new(ledger, wanted);
     let search = Search::new(&question);
@@ -256,7 +256,7 @@ fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(),
     Ok(())
 }
 
-/// A ledger and what those who are in it asked for.
+/// A ledger and what the containers in it asked for.
 struct Played {
     ledger: Ledger,
     requests: BTreeMap<ContainerId, Request>,
@@ -484,7 +484,7 @@ fn check_history(line: &str, reserved: &str, ops: Vec<Op>) -> Result<(), TestCas
     Ok(())
 }
 
-/// The same containers under other names, whose order is the other way around, get the same places.
+/// The same containers under other names, in the opposite order, get the same places.
 #[track_caller]
 fn check_names_decide_nothing(line: &str, reserved: &str, demands: &[(usize, Option<u64>)]) {
     let places = |renamed: fn(u64) -> u64| {
@@ -550,7 +550,7 @@ proptest! {
         let mut snapshot = parse_machine(line).unwrap();
         let Ok(base) = pools(&derive(&snapshot).unwrap(), policy, &reserved) else { return Ok(()) };
         snapshot.partitioned = Some(claimed.clone());
-        // Elsewhere somebody has to run somewhere.
+        // Elsewhere shared containers have to run somewhere.
         if let Ok(expected) = pools(&derive(&snapshot).unwrap(), policy, &reserved) {
             prop_assert_eq!(base.with_claimed(&claimed), expected);
         }

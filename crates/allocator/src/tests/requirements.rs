@@ -97,15 +97,15 @@ fn whole_cores_are_whole_cores_or_no_place() {
             ("numa:1 core:4 pu:2", "0,4", "5-7", "2 whole spread"),
         ],
         expect![[r#"
-            numa:1 core:4 pu:2 | 0,4 | 5-7 | 2 whole | needs 2 exclusive CPUs in whole cores; 0 are free; 2 more would have to be freed
+            numa:1 core:4 pu:2 | 0,4 | 5-7 | 2 whole | needs 2 exclusive CPUs in whole cores; 0 are free
             numa:1 core:4 pu:2 | 0,4 | 5 | 4 whole | 2-3,6-7 (4, 0 split)
-            numa:1 l3:1 core:6 pu:2 | 0-1 | 2-5,8-11 | 2 whole | needs 2 exclusive CPUs in whole cores; 0 are free; 2 more would have to be freed
+            numa:1 l3:1 core:6 pu:2 | 0-1 | 2-5,8-11 | 2 whole | needs 2 exclusive CPUs in whole cores; 0 are free
             pack:4 numa:1 core:18 pu:4 |  | 0,4-19,21-52,54-72,75-91,93-124,126-144,146-163,165-196,198-216,218-235,237-268,270-287 | 12 whole | 1,20,53,73,92,125,145,164,197,217,236,269 (4+4+4, 0 split)
             numa:1 core:4 pu:4 |  | 0,5,10 | 4 whole | 3,7,11,15 (4, 0 split)
-            numa:1 core:4 pu:4 |  | 0,5,10,15 | 4 whole | needs 4 exclusive CPUs in whole cores; 0 are free; 4 more would have to be freed
+            numa:1 core:4 pu:4 |  | 0,5,10,15 | 4 whole | needs 4 exclusive CPUs in whole cores; 0 are free
             numa:1 core:2 pu:2 ecore:2 |  | 1 | 3 whole | 0,2,4 (3, 0 split)
             numa:1 core:4 pu:2 offline:6 | 0,4 |  | 5 whole | 1-3,5,7 (5, 0 split)
-            numa:1 core:4 pu:2 | 0,4 | 5-7 | 2 whole spread | needs 2 exclusive CPUs in whole cores; 0 are free; 2 more would have to be freed
+            numa:1 core:4 pu:2 | 0,4 | 5-7 | 2 whole spread | needs 2 exclusive CPUs in whole cores; 0 are free
         "#]],
     );
 }
@@ -205,9 +205,9 @@ fn what_no_cpu_can_be_is_refused_and_the_text_says_so() {
             numa:1 core:2 pu:2 ecore:3 |  |  | 4 priority:Low! | needs 4 exclusive CPUs of low priority; 3 could be given if all were free
             numa:1 core:4 pu:2 |  |  | 8 | needs 8 exclusive CPUs; 7 could be given if all were free
             numa:1 core:4 pu:2 |  |  | 9 | needs 9 exclusive CPUs; 7 could be given if all were free
-            numa:1 core:4 pu:2 |  | 1 | 7 | needs 7 exclusive CPUs; 6 are free; 1 more would have to be freed
-            numa:1 core:4 pu:2 |  | 1 | 7 shared | needs 7 exclusive CPUs on cores without other owners; 6 are free; 1 more would have to be freed
-            numa:1 core:4 pu:2 |  | 1-2 | 5 idle | needs 6 exclusive CPUs with idle siblings; 4 are free; 2 more would have to be freed
+            numa:1 core:4 pu:2 |  | 1 | 7 | needs 7 exclusive CPUs; 6 are free
+            numa:1 core:4 pu:2 |  | 1 | 7 shared | needs 7 exclusive CPUs on cores without other exclusive containers; 6 are free
+            numa:1 core:4 pu:2 |  | 1-2 | 5 idle | needs 6 exclusive CPUs with idle siblings; 4 are free
         "#]],
     );
 }

@@ -1,13 +1,14 @@
 //! `bayplan cmk isolate`: a program on a CPU list of a pool.
 //!
-//! The list is chosen and marked with the ids of this process and of the program while the directory is locked. A list whose processes have ended counts as free, whether
-//! or not `reconcile` has run. Signals are passed on, and the exit code is the program's (128 and the signal's number if a signal ended it).
+//! The list is chosen and marked with the ids of this process and of the program while the directory is locked. A list with processes that have all
+//! ended counts as free, whether or not `reconcile` has run. Signals are passed on, and the exit code is the program's (128 and the signal's number
+//! if a signal ended it).
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use bayplan_config::cmk::{Pools, Wanted, choose, reclaim, render_cpu_list};
+use bayplan_config::cmk::{Pools, Wanted, choose, reclaim};
 use bayplan_types::CpuSet;
 use clap::Args;
 use nix::sched::{CpuSet as KernelCpus, sched_setaffinity};
@@ -15,6 +16,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
+
+use bayplan_workload::cmk::{INFRA, SHARED, environment};
 
 use super::DirOptions;
 use super::store::{Store, is_running};
@@ -115,10 +118,7 @@ fn spawn(options: &IsolateOptions, pools: &Pools, cpus: &CpuSet) -> anyhow::Resu
     let Some((program, arguments)) = words.split_first() else { bail!("no command to run") };
     Command::new(program)
         .args(arguments)
-        .env("CMK_CPUS_ASSIGNED", render_cpu_list(cpus))
-        .env("CMK_CPUS_ASSIGNED_MASK", mask(cpus))
-        .env("CMK_CPUS_SHARED", render_cpu_list(&pools.cpus_of("shared")))
-        .env("CMK_CPUS_INFRA", render_cpu_list(&pools.cpus_of("infra")))
+        .envs(environment(cpus, &pools.cpus_of(SHARED), &pools.cpus_of(INFRA)))
         .spawn()
         .with_context(|| format!("cannot run {program}"))
 }
@@ -128,13 +128,6 @@ fn without_dashes(command: &[String]) -> Vec<&str> {
     let words = command.iter().enumerate();
     let kept = words.filter(|(idx, word)| *idx > 1 || word.as_str() != "--");
     kept.map(|(_, word)| word.as_str()).collect()
-}
-
-/// In hexadecimal, with all of its digits together.
-fn mask(cpus: &CpuSet) -> String {
-    let text = cpus.render_mask().replace(',', "");
-    let digits = text.trim_start_matches('0');
-    if digits.is_empty() { "0x0".to_owned() } else { format!("0x{digits}") }
 }
 
 fn mark(pools: &mut Pools, wanted: &Wanted, chosen: &[usize], tasks: &[u32]) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! The pieces of the demo: runtime, daemon, client, and the map of who sits where.
+//! The pieces of the demo: runtime, daemon, client, and the map of which containers run where.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -36,10 +36,10 @@ pub(crate) async fn play(stage: &mut Stage, pause: Duration) -> anyhow::Result<(
     let database = launch(stage, &headline, &guaranteed("database"), &database, pause).await?;
 
     let api = ContainerSpec::guaranteed("api", 1500, Bytes::gib(2));
-    let headline = "A Guaranteed pod asks for 1.5 CPUs: one of its own, half a one shared.";
+    let headline = "A Guaranteed pod asks for 1.5 CPUs: one exclusive, half a one shared.";
     launch(stage, headline, &guaranteed("api"), &api, pause).await?;
 
-    let headline = "A noisy Burstable neighbour comes.";
+    let headline = "A noisy Burstable pod starts.";
     let batch = ContainerSpec::burstable("batch", quarter * 500);
     launch(stage, headline, &PodSpec::new("batch", QosClass::Burstable), &batch, pause).await?;
     let headline = "And a BestEffort one.";

@@ -118,7 +118,7 @@ fn times_are_absolute_or_relative() {
     }
 }
 
-/// Two lines of one who suffers, and of one on whom something is turned for it.
+/// Two lines of a victim, and of a container on which something is turned for it.
 fn proposals() -> Vec<Entry> {
     let lines = [
         r#"{"at":"2026-11-22T05:00:00Z","kind":"proposed","who":{"id":2,"namespace":"batch","pod":"hog","container":"main","attempt":0},"why":"turns idle on batch/hog/main, for shop/web/main: waiting 2.00 > 0.50","proposal":{"number":1,"knob":"idle","mode":"act","target":"batch/hog/main","victim":"shop/web/main","findings":[{"signal":"waiting","short":2.0,"long":1.5,"limit":0.5,"spread":0.1},{"signal":"cpu-pressure","short":0.625,"long":0.5,"usual":0.05,"limit":0.25,"spread":0.0}],"culprits":[{"container":"batch/hog/main","tie":"CPU","class":"BestEffort","correlation":0.5,"magnitude":3.25}]}}"#,

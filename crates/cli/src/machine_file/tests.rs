@@ -64,7 +64,7 @@ fn numbers_that_cannot_be_are_named() {
             "reserved_cpus": "0" -> "reserved_cpus": "zero"
             m: reserved_cpus: `zero` is no CPU list such as `0-3,8`: `zero` is not a number or a range such as 0-3
             "cpu": 3 -> "cpu": 1
-            m: cpus[3]: CPU 1 stands twice
+            m: cpus[3]: duplicate CPU 1
             m: numa[1]: node 1 has CPUs `1,3`, but in the list of all CPUs it has `1`
             "cpu": 3 -> "cpu": -1
             m: cpus[3]: `cpu` is -1, expected 0 to 8191

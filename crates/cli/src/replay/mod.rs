@@ -1,4 +1,5 @@
-//! `bayplan replay`. In: a recorded history, and what is to be different. Out: how it was, how it would have been, and who would sit elsewhere.
+//! `bayplan replay`. In: a recorded history, and what is to be different. Out: how it was, how it would have been, and which containers would be
+//! elsewhere.
 //!
 //! Files and the terminal are here; `player` lets the daemon's own state live through the history, `story` makes what `simulate` judges out
 //! of either side, `report` writes it down.

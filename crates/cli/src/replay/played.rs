@@ -30,7 +30,7 @@ impl Setting {
     }
 }
 
-/// Somebody who came, or was resized.
+/// A container that came, or was resized.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) at: Timestamp,
@@ -53,7 +53,7 @@ pub(crate) struct Played {
     pub(crate) until: Timestamp,
     /// Entries that were played.
     pub(crate) entries: usize,
-    /// Entries before the first that says where everybody is.
+    /// Entries before the first that says where all containers are.
     pub(crate) skipped: usize,
     /// Times that the machine became another.
     pub(crate) machines: usize,

@@ -1,9 +1,10 @@
 //! Lets the daemon's own state live through a recorded history. In: entries, and what is to be different. Out: both sides of it, and for
-//! everybody who came where he was put and where he would have been put.
+//! each container that came where it was put and where it would have been put.
 //!
 //! Replayed is what came to the daemon: creations, ends, resizes, machines, starts. What it did is not, but done anew. Each creation is
-//! answered and followed by the start at once, and every write succeeds; a history tells nothing else. The runtime is asked what runs where the history says that the
-//! node was found at rest; where that could not be told, because nothing was to be moved, two seconds after somebody came or went.
+//! answered and followed by the start at once, and every write succeeds; a history tells nothing else. The runtime is asked what runs where the
+//! history says that the node was found at rest; where that could not be told, because nothing was to be moved, two seconds after a container came or
+//! went.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use bayplan_daemon::{new_state, parse_recorded_machine};
 use bayplan_node::NodeState;
 use bayplan_node::decision::Decision;
 use bayplan_node::event::{Answer, ChangedMachine, Event, RuntimeView, Seen, SeenDetails, Step};
+use bayplan_node::groups::GroupForm;
 use bayplan_node::history::{Entry, Kind, Place};
 use bayplan_node::record::{Live, PlacedRecord, replay};
 use bayplan_topology::Topology;
@@ -47,7 +49,9 @@ pub(crate) fn play(entries: &[Entry], setting: &Setting) -> anyhow::Result<Playe
             return Ok(player.played);
         }
     }
-    bail!("nothing in this history says where everybody was; is the beginning of the file missing?")
+    bail!(
+        "this history has no complete snapshot of the node; is the beginning of the file missing?"
+    )
 }
 
 /// What is known before the first opening.
@@ -86,6 +90,7 @@ impl Beginning {
             tickets: 0,
             due: None,
             pending: Vec::new(),
+            groups: Vec::new(),
             now: at,
             played: Played {
                 was: Story::new(),
@@ -117,7 +122,7 @@ fn tells_looks(config: &Config) -> bool {
 /// Names a container for as long as it lives: sandbox, name, attempt.
 type Key = (String, String, u32);
 
-/// Somebody who came.
+/// A container that came.
 #[derive(Debug)]
 struct Person {
     key: Key,
@@ -136,19 +141,21 @@ struct Player<'s> {
     tells_looks: bool,
     /// By their numbers, in the order in which they came.
     people: Vec<Person>,
-    /// Who has a place in the history, by the id that he has there.
+    /// Containers that have a place in the history, by the ids that they have there.
     live: BTreeMap<u64, usize>,
-    /// Who came and has not gone, or was refused.
+    /// Containers that came and have not gone, or were refused.
     keys: BTreeMap<Key, usize>,
-    /// Who has a place in the replay, by the id that he has there.
+    /// Containers that have a place in the replay, by the ids that they have there.
     by_id: BTreeMap<u64, usize>,
     /// Greater than all of these.
     next_id: u64,
     tickets: u64,
     /// Since when there is something to look for.
     due: Option<Timestamp>,
-    /// Those who were there when a segment was begun, and whom the replay does not know.
+    /// Containers that were there when a segment was begun, and that the replay does not know.
     pending: Vec<Entry>,
+    /// Groups that were there when the history begins.
+    groups: Vec<GroupForm>,
     now: Timestamp,
     played: Played,
 }
@@ -157,7 +164,7 @@ impl Player<'_> {
     fn play_all(&mut self, entries: &[Entry]) -> anyhow::Result<()> {
         let mut rest = entries;
         while let [entry, after @ ..] = rest {
-            // Those who were adopted together were seen together.
+            // Containers that were adopted together were seen together.
             let is_alike = |it: &Entry| it.kind == Kind::Adopted && it.at == entry.at;
             let count = match entry.kind {
                 Kind::Adopted => 1 + after.iter().take_while(|it| is_alike(it)).count(),
@@ -214,7 +221,7 @@ impl Player<'_> {
             }
             Kind::Looked => self.look(Vec::new()),
             Kind::RuntimeLost | Kind::Failure => self.played.failures += 1,
-            // Replayed is one configuration; which places changed because of another is told by who was moved.
+            // Replayed is one configuration; which places changed because of another is told by the containers that were moved.
             Kind::Configured
             | Kind::Adopted
             | Kind::Squeezed
@@ -238,7 +245,7 @@ impl Player<'_> {
         })
     }
 
-    /// The daemon was started again, or says anew where everybody is.
+    /// The daemon was started again, or says anew where all containers are.
     fn reopen(&mut self, entry: &Entry) -> anyhow::Result<()> {
         let Some(node) = &entry.node else { return Ok(()) };
         let gone = self.live.iter().filter(|(id, _)| !node.live.contains(id));
@@ -248,6 +255,10 @@ impl Player<'_> {
         }
         if entry.kind == Kind::Continued {
             return Ok(());
+        }
+        // Later ones are those of the replay itself.
+        if self.people.is_empty() {
+            self.groups.clone_from(&node.groups);
         }
         let config = recorded_config(&node.config)?;
         self.tells_looks = tells_looks(&config);
@@ -279,7 +290,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Those who were there already stay where they were, as after a restart.
+    /// Containers that were there already stay where they were, as after a restart.
     fn take_over(&mut self) {
         let mut live = Live::default();
         let held = std::mem::take(&mut self.pending);
@@ -317,6 +328,11 @@ impl Player<'_> {
         if live.containers.is_empty() {
             return;
         }
+        // Members are told apart by the ids that their groups had; of another configuration they may be over.
+        let groups = std::mem::take(&mut self.groups).into_iter();
+        live.groups = groups.map(|it| (bayplan_allocator::ContainerId(it.id), it)).collect();
+        let last = live.groups.keys().next_back().map_or(0, |id| id.0 + 1);
+        self.next_id = self.next_id.max(last);
         live.next_id = self.next_id;
         let ids: Vec<u64> = live.containers.keys().map(|id| id.0).collect();
         let step = self.state.restore(live, self.now);
@@ -334,7 +350,7 @@ impl Player<'_> {
         self.look(Vec::new());
     }
 
-    /// Compares somebody who was there already.
+    /// Compares a container that was there already.
     fn arrive(&mut self, entry: &Entry, number: usize, place: &Place) {
         let was = Fate::Placed(entry.after.clone().unwrap_or_default());
         let would = Fate::Placed(place.clone());
@@ -444,7 +460,7 @@ impl Player<'_> {
         }
     }
 
-    /// Somebody with this id in the history is gone.
+    /// A container with this id in the history is gone.
     fn leave(&mut self, id: u64) {
         let Some(number) = self.live.remove(&id) else { return };
         self.played.was.go(number);
@@ -462,7 +478,7 @@ impl Player<'_> {
         }
     }
 
-    /// The runtime is asked what runs: everybody, and those who were found.
+    /// The runtime is asked what runs: all containers, and those that were found.
     fn look(&mut self, found: Vec<(usize, SeenDetails)>) {
         self.due = None;
         let (answer, _) = self.step(Event::SyncStarted, None);
@@ -573,7 +589,7 @@ impl Player<'_> {
         is_held.then(|| self.places().remove(&runtime_id(number))).flatten()
     }
 
-    /// Where everybody is, by the runtime's id.
+    /// Where all containers are, by the runtime's id.
     fn places(&mut self) -> BTreeMap<String, Place> {
         let step = self.state.step(Event::Status, self.now);
         let Answer::Status(status) = step.answer else { return BTreeMap::new() };

@@ -26,13 +26,13 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Who would sit elsewhere, or nowhere, or somewhere at all.
+    /// Containers that would be elsewhere, or nowhere, or somewhere at all.
     pub(crate) fn elsewhere(&self) -> Vec<&Arrival> {
         self.played.arrivals.iter().filter(|arrival| is_elsewhere(arrival)).collect()
     }
 }
 
-/// Which shared CPUs somebody runs on follows from what others own.
+/// Which shared CPUs a container runs on follows from what others own.
 fn is_elsewhere(arrival: &Arrival) -> bool {
     match (&arrival.was, &arrival.would) {
         (Fate::Placed(was), Fate::Placed(would)) => {
@@ -111,7 +111,7 @@ fn render_limits(report: &Report) -> String {
     }
     if *skipped > 0 {
         notes.push(format!(
-            "{skipped} entries before the first that says where everybody was are left out"
+            "{skipped} entries before the first complete snapshot of the node are skipped"
         ));
     }
     if notes.is_empty() {

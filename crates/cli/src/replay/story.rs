@@ -1,4 +1,5 @@
-//! One side of a history as `simulate` judges it. In: who came, where he was put, who moved, who went. Out: a trace, and what became of its events.
+//! One side of a history as `simulate` judges it. In: which container came, where it was put, which moved, which went. Out: a trace, and what became
+//! of its events.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub(crate) enum Fate {
 pub(crate) struct Story {
     pub(crate) trace: Trace,
     pub(crate) rows: Vec<PlacementRow>,
-    /// Who moved since the last event, with the CPUs of their own.
+    /// Containers that moved since the last event, with the CPUs of their own.
     moved: BTreeMap<String, CpuSet>,
 }
 
@@ -61,7 +62,7 @@ impl Story {
         self.push(number.to_string(), Op::Remove, Outcome::Removed(Effect::default()));
     }
 
-    /// The container of this number has another place because of somebody else. Who keeps the CPUs of his own has not moved here.
+    /// The container of this number has another place because of another one. One that keeps its exclusive CPUs has not moved here.
     pub(crate) fn moved(&mut self, number: usize, entry: &Entry) {
         let own = |place: &Option<Place>| place.as_ref().map(|place| set(&place.own));
         let (before, after) = (own(&entry.before), own(&entry.after));
@@ -70,13 +71,13 @@ impl Story {
         }
     }
 
-    /// Those who moved are where they are.
+    /// Containers that moved are where they are.
     pub(crate) fn settle(&mut self) {
         let moved = std::mem::take(&mut self.moved);
         self.effect(Effect { updates: 0, moved });
     }
 
-    /// Nobody came or went, and yet somebody moved.
+    /// No container came or went, and yet one moved.
     fn effect(&mut self, effect: Effect) {
         if !effect.moved.is_empty() {
             self.push(String::new(), Op::Remove, Outcome::Removed(effect));

@@ -1,4 +1,4 @@
-//! What the daemon tells of itself is what the replay makes of it: random histories through the daemon's state, whose entries are replayed.
+//! What the daemon tells of itself is what the replay makes of it: random histories through the daemon's state are written as entries and replayed.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::simulate::replay::new_container;
 use crate::simulate::tests::random_trace;
 use crate::simulate::trace::{Op, Trace};
 
-/// A daemon whose runtime does what it is told.
+/// A daemon with a runtime that does what it is told.
 struct Daemon {
     state: NodeState,
     now: Timestamp,
@@ -203,7 +203,7 @@ fn under_another_policy_sharers_are_elsewhere_and_owners_are_not() {
     assert_eq!(report.elsewhere().len(), 1);
 }
 
-/// From any entry on that says where everybody is, the rest of a history is one, too.
+/// From any entry on that says where all containers are, the rest of a history is one, too.
 #[test]
 fn a_history_may_begin_in_the_middle() {
     let line = "numa:2 l3:1 core:4 pu:2 mem:8";
@@ -230,7 +230,7 @@ fn a_history_may_begin_in_the_middle() {
     assert_eq!(report.elsewhere().len(), 0, "{:#?}", report.elsewhere());
     let error =
         replay(&daemon.told[skipped + 4..], &Setting::default(), String::new()).unwrap_err();
-    assert!(error.to_string().starts_with("nothing in this history says where"), "{error}");
+    assert!(error.to_string().starts_with("this history has no complete snapshot"), "{error}");
     let nowhere = replay(&daemon.told, &Setting::default(), String::new()).unwrap_err().to_string();
     assert!(nowhere.ends_with("name one with --machine"), "{nowhere}");
 }

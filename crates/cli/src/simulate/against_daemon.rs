@@ -1,5 +1,5 @@
-//! What the simulator says of a trace is what the daemon does with it, when nobody is in a hurry: the same containers through the state of
-//! the daemon, with a sync after every event, have the same CPUs at every moment.
+//! What the simulator says of a trace is what the daemon does with it, when there is no hurry: the same containers through the state of the daemon,
+//! with a sync after every event, have the same CPUs at every moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::simulate::replay::{Replay, new_container};
 use crate::simulate::tests::{random_trace, trace};
 use crate::simulate::trace::{self, Op, Trace};
 
-/// Who owns which CPUs, who runs on which, and with which memory, by name.
+/// Which container owns which CPUs, which runs on which, and with which memory, by name.
 type Places = BTreeMap<String, (String, String, String)>;
 
-/// A node whose runtime does what it is told.
+/// A node with a runtime that does what it is told.
 struct Node {
     state: NodeState,
     /// The runtime's containers: id and name are one.

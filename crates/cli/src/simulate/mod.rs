@@ -203,6 +203,12 @@ fn simulate(
     config: &Config,
     name: Option<String>,
 ) -> anyhow::Result<Done> {
+    if !config.groups.is_empty() {
+        let file = name.as_deref().unwrap_or("the configuration");
+        eprintln!(
+            "bayplan: warning: a trace is replayed without the groups of {file}; pods in files have them"
+        );
+    }
     let reserved = match config.reserved_cpus.is_empty() {
         true => &machine.reserved,
         false => &config.reserved_cpus,

@@ -1,5 +1,5 @@
-//! Makes the moves that [`Compactor`] wants, as the daemon does, only at once. In: the ledger, everybody's requests. Out: the ledger after the
-//! moves, and what those held before who were touched.
+//! Makes the moves that [`Compactor`] wants, as the daemon does, only at once. In: the ledger, the requests of all containers. Out: the ledger after
+//! the moves, and what the containers that were touched held before.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use bayplan_allocator::{
 use bayplan_node::compactor::Compactor;
 use bayplan_node::settings::CompactionConfig;
 
-/// Who was touched by an event, and what he held before it.
+/// Containers that were touched by an event, and what they held before it.
 pub(crate) type Touched = BTreeMap<ContainerId, Allocation>;
 
-/// Everybody who runs, and how much may be moved.
+/// All containers that run, and how much may be moved.
 #[derive(Debug)]
 pub(crate) struct Mover {
     compactor: Compactor,
@@ -63,7 +63,7 @@ impl Mover {
     }
 }
 
-/// A plan that does not fit its ledger moves nobody.
+/// A plan that does not fit its ledger moves nothing.
 fn relocate(ledger: &mut Ledger, moves: &[Relocation], touched: &mut Touched) {
     let sharers = moves.iter().flat_map(|made| &made.sharers).map(|made| made.container);
     let containers = moves.iter().map(|made| made.container).chain(sharers);

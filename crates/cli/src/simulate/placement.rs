@@ -57,7 +57,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub(crate) kind: Kind,
-    /// CPUs that nobody else runs on.
+    /// CPUs that no other container runs on.
     pub(crate) exclusive: CpuSet,
     /// Everything that it may run on now.
     pub(crate) cpus: CpuSet,
@@ -68,7 +68,7 @@ pub(crate) struct Placed {
 /// What an event does to others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effect {
-    /// Those whose CPU set had to be rewritten.
+    /// Containers with a CPU set that had to be rewritten.
     pub(crate) updates: usize,
     /// Exclusive sets that were changed. The allocator moves only sharers; the format and the figures know more.
     pub(crate) moved: BTreeMap<String, CpuSet>,

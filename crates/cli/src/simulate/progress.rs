@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-/// Whoever waits longer than this wants to know how long still.
+/// A command that takes longer than this says how long still.
 const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN_DRAWINGS: Duration = Duration::from_millis(200);
 const WIDTH: usize = 40;
@@ -39,7 +39,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_drawn {
             err!("\r\u{1b}[K");
-            // Nobody is left to be told.
+            // There is nothing left to tell it to.
             let _ = std::io::stderr().flush();
         }
     }

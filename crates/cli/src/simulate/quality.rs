@@ -70,7 +70,7 @@ pub(crate) struct Quality {
     pub(crate) exclusive: usize,
     /// Exclusive containers that got another number of CPUs of their own than they asked for.
     pub(crate) miscounted: usize,
-    /// Containers that got CPUs that somebody owned.
+    /// Containers that got CPUs that had an owner.
     pub(crate) overlaps: usize,
     /// Exclusive containers in one domain, of those for which one had room.
     pub(crate) in_l3: Share,
@@ -87,7 +87,7 @@ pub(crate) struct Quality {
     pub(crate) hole: Mean,
     /// The same, counting free whole cores only.
     pub(crate) whole_hole: Mean,
-    /// Other containers whose CPU set had to be rewritten, per event that was not refused.
+    /// Other containers with a CPU set that had to be rewritten, per event that was not refused.
     pub(crate) updates: Mean,
     pub(crate) moved: usize,
     /// Containers that only share, inside one NUMA node.
@@ -175,7 +175,7 @@ impl<'a> Judge<'a> {
     }
 
     fn removed(&mut self, row: &'a PlacementRow) {
-        // He lets go first: somebody may have been moved to where he was.
+        // It lets go first: another container may have been moved to where it was.
         if let Some((_, cpus)) = self.own.remove(row.id.as_str()) {
             self.tally.give_back(&cpus);
         }
@@ -234,7 +234,7 @@ mod tests {
         cpus.parse().unwrap()
     }
 
-    /// What somebody asks for and gets, and what others get because of him.
+    /// What a container asks for and gets, and what others get because of it.
     type Row<'a> = (u32, &'a str, &'a [(&'a str, &'a str)]);
 
     /// Containers `a`, `b`, .. that ask for `milli` and get these CPUs, each with what it does to an earlier one.

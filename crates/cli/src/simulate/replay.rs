@@ -1,10 +1,10 @@
-//! The daemon's decisions without the daemon. In: a trace, an empty ledger. Out: one [`PlacementRow`] per event, and who sits where at
-//! the end.
+//! The daemon's decisions without the daemon. In: a trace, an empty ledger. Out: one [`PlacementRow`] per event, and which container is where at the
+//! end.
 //!
 //! Each container takes the way that it takes in the daemon: what kubelet would put into the CRI message, `derive_request`, `offer`,
-//! `commit`; each end of one is a `release`. Whose set has to be rewritten is what `plan_pinnings` says, asked once per pool, because all
-//! who share a pool gain and lose the same CPUs, and once for each sharer who had to go to another pool. So an event costs no more
-//! in a long trace than in a short one. Guarantees: no I/O, no clock; the same trace and ledger give the same rows.
+//! `commit`; each end of one is a `release`. Which sets have to be rewritten is what `plan_pinnings` says, asked once per pool, because all that
+//! share a pool gain and lose the same CPUs, and once for each sharer that had to go to another pool. So an event costs no more in a long trace than
+//! in a short one. Guarantees: no I/O, no clock; the same trace and ledger give the same rows.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -72,9 +72,9 @@ pub(crate) struct Replay {
     ledger: Ledger,
     rules: RequestRules,
     next_id: u64,
-    /// Who was created and not removed; `None` for the refused.
+    /// Containers that were created and not removed; `None` for the refused.
     live: HashMap<String, Option<ContainerId>>,
-    /// What those who hold something are, for newcomers who care about their neighbours.
+    /// What the containers that hold something are, for new ones that care about their neighbours.
     specs: BTreeMap<ContainerId, NewContainer>,
     /// Where containers with a shared part were last seen.
     homes: BTreeMap<ContainerId, Home>,
@@ -92,7 +92,7 @@ struct Home {
 }
 
 impl Home {
-    /// `None` for one who has no shared part, or whose shared CPUs are the reserved ones, which never change.
+    /// `None` for one that has no shared part, or that has the reserved CPUs as its shared ones, which never change.
     fn of(allocation: &Allocation) -> Option<Home> {
         let shares = allocation.shared.is_some() && !allocation.is_reserved;
         shares.then(|| Home { pool: allocation.pool, mems: allocation.mems.clone() })
@@ -133,12 +133,12 @@ impl Replay {
         }
     }
 
-    /// Who holds what.
+    /// What the containers hold.
     pub(crate) fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The trace's names of those who hold something.
+    /// The trace's names of the containers that hold something.
     pub(crate) fn names(&self) -> BTreeMap<ContainerId, &str> {
         let held = self.live.iter().filter_map(|(name, id)| Some(((*id)?, name.as_str())));
         held.collect()
@@ -179,7 +179,7 @@ impl Replay {
         }
     }
 
-    /// Who had to go elsewhere.
+    /// Containers that had to go elsewhere.
     fn place(&mut self, spec: NewContainer, request: Request) -> Result<Touched, String> {
         let mut touched = Touched::new();
         let offered = self.mover.offer(&mut self.ledger, &request, &mut touched);
@@ -199,7 +199,7 @@ impl Replay {
         Ok(touched)
     }
 
-    /// Counts who else has to be written, and says what came of the event.
+    /// Counts which others have to be written, and says what came of the event.
     fn settle(&mut self, decided: Decided) -> Outcome {
         let outcome = self.outcome(decided);
         self.told = self.desired();
@@ -258,7 +258,7 @@ impl Replay {
         Some(home)
     }
 
-    /// How many have other CPUs than they were told. Who was touched is asked for himself, who was not with his pool.
+    /// How many have other CPUs than they were told. One that was touched is asked for itself, one that was not with its pool.
     fn update_others(&mut self, touched: &Touched) -> usize {
         let mut told = std::mem::take(&mut self.told);
         let mut arrived = DesiredState::new();
@@ -291,7 +291,7 @@ impl Replay {
         updates
     }
 
-    /// What somebody with a shared part was told last.
+    /// What a container with a shared part was told last.
     fn pinning_told(&self, told: &ObservedState, home: &Home, exclusive: &CpuSet) -> Pinning {
         let shared = self.ledger.pools().get(home.pool).and_then(|pool| told.get(&pool.name));
         let mut cpus = shared.map(|shared| shared.cpus.clone()).unwrap_or_default();
@@ -357,7 +357,7 @@ mod tests {
     use crate::simulate::tests::{random_trace, trace};
     use crate::simulate::trace::Trace;
 
-    /// What is counted is what changes for whom.
+    /// What is counted is what changes for each container.
     fn check_updates(trace: &Trace, enabled: bool) {
         let topology = derive(&parse_machine("pack:2 l3:1 numa:2 core:4 pu:2").unwrap()).unwrap();
         let ledger = Ledger::new(Arc::new(

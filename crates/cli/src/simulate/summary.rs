@@ -163,7 +163,7 @@ fn rows(run: &Run) -> Vec<(&'static str, String)> {
     rows.extend([
         ("CPU time to read requests: mean, median, p99, max", render_times(&times.requests)),
         ("CPU time to place exclusive ones", render_times(&times.exclusive)),
-        ("CPU time to place sharers", render_times(&times.sharing)),
+        ("CPU time to place shared ones", render_times(&times.sharing)),
         ("CPU time to release", render_times(&times.releases)),
     ]);
     rows
@@ -188,20 +188,20 @@ pub(crate) fn figures(run: &Run) -> Vec<(&'static str, String)> {
         ("creates", it.creates.to_string()),
         (". placed", it.placed.to_string()),
         (". refused", it.refused.to_string()),
-        (". refused, although enough CPUs had no owner", it.refused_feasible.to_string()),
+        (". refused, although enough CPUs had no holder", it.refused_feasible.to_string()),
         ("exclusive containers (Guaranteed, whole CPUs)", it.exclusive.to_string()),
         (". with another number of CPUs than requested", it.miscounted.to_string()),
-        (". with CPUs that had an owner", it.overlaps.to_string()),
+        (". with CPUs that had a holder", it.overlaps.to_string()),
         (". in one L3, where one had room", share(it.in_l3)),
         (". in one NUMA node, where one had room", share(it.in_node)),
         (". in one package, where one had room", share(it.in_package)),
         (". NUMA nodes over the fewest possible", number(it.nodes_spanned.ratio(), 3)),
         (". with half a core, where whole ones would have done", share(it.split)),
-        ("cores of two owners, mean", number(it.shared_cores.value(), 2)),
+        ("cores of two holders, mean", number(it.shared_cores.value(), 2)),
         ("cores half owned, mean", number(it.half_owned_cores.value(), 2)),
         ("largest hole in a NUMA node, over the ideal", percent(it.hole.value())),
         (". in whole cores", percent(it.whole_hole.value())),
         ("other containers rewritten per event", number(it.updates.value(), 2)),
-        ("containers moved to other CPUs of their own", it.moved.to_string()),
+        ("containers moved to other exclusive CPUs", it.moved.to_string()),
     ]
 }

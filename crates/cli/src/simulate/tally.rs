@@ -1,4 +1,4 @@
-//! Who owns which CPU, counted per core and per domain. In: CPUs that change hands. Out: free CPUs and free whole cores of each domain,
+//! Which container owns which CPU, counted per core and per domain. In: CPUs that change hands. Out: free CPUs and free whole cores of each domain,
 //! cores of two owners, half-owned cores.
 //!
 //! Every change costs what it touches, so that a long trace on a large machine is counted in time.
@@ -13,7 +13,7 @@ pub(crate) struct Domains {
     at: Vec<Option<usize>>,
     /// CPUs that can be handed out, by domain.
     capacity: Vec<usize>,
-    /// Those that nobody owns.
+    /// Those without an owner.
     free: Vec<usize>,
     /// CPUs of those cores that are wholly free.
     free_whole: Vec<usize>,
@@ -112,13 +112,13 @@ pub(crate) struct Tally {
     pub(crate) nodes: Domains,
     /// Packages.
     pub(crate) packages: Domains,
-    /// CPUs that can be handed out and that nobody owns.
+    /// CPUs that can be handed out and have no owner.
     pub(crate) free: usize,
     /// CPUs of cores that are wholly free.
     pub(crate) free_whole: usize,
     /// Cores of more than one owner.
     pub(crate) shared_cores: usize,
-    /// Cores with an owner and a CPU that nobody owns.
+    /// Cores with an owner and a CPU without one.
     pub(crate) half_owned_cores: usize,
     /// CPUs of the largest core.
     pub(crate) threads: usize,

@@ -142,7 +142,7 @@ fn who_was_refused_is_not_missed_when_he_goes() {
         expect![[r#"
             {"format":"bayplan-bench-placement/1","system":"bayplan","trace":"tiny","events":[
             {"i":0,"op":"create","id":"a","ok":true,"kind":"exclusive","excl":"0-2,4-6","cpus":"0-2,4-6","mems":"0-1","updates":0},
-            {"i":1,"op":"create","id":"b","ok":false,"err":"needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed"},
+            {"i":1,"op":"create","id":"b","ok":false,"err":"needs 2 exclusive CPUs; 1 is free"},
             {"i":2,"op":"create","id":"c","ok":true,"kind":"mixed","excl":"3","cpus":"3,7","mems":"1","updates":0},
             {"i":3,"op":"remove","id":"b","ok":false,"err":"its create was refused"},
             {"i":4,"op":"remove","id":"a","ok":true,"updates":1}
@@ -327,7 +327,7 @@ fn events_that_make_no_sense_are_all_listed() {
     check_trace(
         &[&trace_file(&events)],
         expect![[r#"
-        t: event 1 (b): nobody of this id was created before, expected a known `id`
+        t: event 1 (b): no container of this id was created before, expected a known `id`
         t: event 2 (a): event 0 created the same id, expected a remove before the next create
         t: event 4 (a): it was removed already by event 3
         t: event 5 (c): `i` is 7, expected 5: events are counted from 0
@@ -356,7 +356,7 @@ fn a_thousand_mistakes_are_not_all_listed() {
     assert!(text.ends_with("\nand 980 more mistakes\n"), "{text}");
 }
 
-/// Random traces: who comes asks for a class and an amount; who goes is one of those who came.
+/// Random traces: a container that comes asks for a class and an amount; one that goes is one of those that came.
 fn events() -> impl Strategy<Value = Vec<(u8, u8)>> {
     prop::collection::vec((0u8..12, 0u8..30), 0..60)
 }

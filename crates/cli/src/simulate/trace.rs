@@ -1,7 +1,7 @@
 //! What is replayed, format `bayplan-bench-trace/1`. In: the file. Out: events that make sense one after the other, or every mistake.
 //!
-//! Whether a trace makes sense does not depend on who places it: an id is in use from its create to its remove, also if the create
-//! is refused, and can be used again after that.
+//! Whether a trace makes sense does not depend on what places it: an id is in use from its create to its remove, also if the create is refused, and
+//! can be used again after that.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -163,7 +163,7 @@ impl Reader {
 fn out_of_turn(last: Option<(usize, bool)>, is_create: bool) -> Option<String> {
     match (last, is_create) {
         (None, false) => {
-            Some("nobody of this id was created before, expected a known `id`".to_owned())
+            Some("no container of this id was created before, expected a known `id`".to_owned())
         }
         (Some((at, false)), false) => Some(format!("it was removed already by event {at}")),
         (Some((at, true)), true) => Some(format!(

@@ -1,4 +1,4 @@
-//! What is shown of a reading, in which order. In: rows. Out: a table with the columns that somebody has a value in.
+//! What is shown of a reading, in which order. In: rows. Out: a table with the columns that have a value.
 
 use clap::ValueEnum;
 

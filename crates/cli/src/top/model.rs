@@ -25,7 +25,7 @@ pub(super) struct Model {
     pub(super) trouble: Option<String>,
     pub(super) sort: Sort,
     pub(super) is_reversed: bool,
-    /// Containers whose names have this are shown.
+    /// Containers are shown that have this in their names.
     pub(super) find: String,
     pub(super) is_finding: bool,
     /// At most so many are shown.

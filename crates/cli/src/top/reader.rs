@@ -1,4 +1,4 @@
-//! Rates out of counters. In: who is there, what probes have counted, and files of cgroups, which stay open. Out: a row per container.
+//! Rates out of counters. In: which containers are there, what probes have counted, and files of cgroups, which stay open. Out: a row per container.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -236,7 +236,7 @@ fn byte_rate(before: Option<Bytes>, after: Option<Bytes>, elapsed: Duration) -> 
     rate.is_finite().then_some(rate)
 }
 
-/// `None`: it has no memory that the kernel tells of, or its nodes are nobody's to choose.
+/// `None`: it has no memory that the kernel tells of, or its nodes are not chosen by Bayplan.
 fn far(memory: &MemoryCounters, mems: &str) -> Option<f64> {
     let mems: NodeSet = mems.parse().ok()?;
     let sum = |is_wanted: &dyn Fn(bool) -> bool| -> f64 {

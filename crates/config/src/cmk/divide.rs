@@ -31,7 +31,7 @@ pub struct Division {
     pub exclusive_mode: Mode,
     /// The order for `shared`.
     pub shared_mode: Mode,
-    /// CPUs whose cores are the pool `exclusive-non-isolcpus`; only where others are isolated.
+    /// CPUs on cores that are the pool `exclusive-non-isolcpus`; only where others are isolated.
     pub not_isolated: Option<CpuSet>,
 }
 

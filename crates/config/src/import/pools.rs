@@ -1,7 +1,7 @@
 //! Pools to groups: podpools, dynamic-pools and static-pools of CRI Resource Manager, and those of CMK.
 //!
-//! A pool of pods is a group of a fixed size with room for a number of pods. A dynamic pool is a group whose size follows use. CMK's exclusive pools are groups of one slot per
-//! list of CPUs; CPUs of its pool `infra` are the reserved ones.
+//! A pool of pods is a group of a fixed size with room for a number of pods. A dynamic pool is a group with a size that follows use. CMK's exclusive
+//! pools are groups of one slot per list of CPUs; CPUs of its pool `infra` are the reserved ones.
 
 use bayplan_types::CpuSet;
 
@@ -205,7 +205,7 @@ fn group(walk: &mut Walk<'_>, name: &str, pool: &Pool) -> String {
     format!("groups[{}]", walk.list_len("groups").saturating_sub(1))
 }
 
-/// CMK's pools, whose processes are not carried over.
+/// CMK's pools; their processes are not carried over.
 pub(super) fn cmk(walk: &mut Walk<'_>, pools: &Pools) {
     for (name, pool) in &pools.pools {
         let key = format!("pools.{name}");
@@ -226,6 +226,6 @@ pub(super) fn cmk(walk: &mut Walk<'_>, pools: &Pools) {
             walk.note_text(&format!("{key}.{}", slot.cpus), &tasks.join(","), Fate::lost(why));
         }
     }
-    let why = "On a node with CMK, Guaranteed pods own no CPUs of their own outside its pools.";
+    let why = "On a node with CMK, Guaranteed pods have no exclusive CPUs outside its pools.";
     walk.put(path("onNoCapacity"), Yaml::text("share"), why);
 }

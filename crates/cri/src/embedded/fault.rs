@@ -91,7 +91,7 @@ impl Faults {
     }
 }
 
-/// A service whose calls go wrong as injected.
+/// A service that makes calls go wrong as injected.
 #[derive(Clone, Debug)]
 pub(super) struct Faulty<S> {
     inner: S,

@@ -42,6 +42,13 @@ pub(super) fn snapshot(container: &Container) -> ContainerSnapshot {
         cpu_quota: resources.cpu_quota,
         cpu_period: resources.cpu_period,
         memory_limit: resources.memory_limit_in_bytes,
+        command: container.config.command.iter().chain(&container.config.args).cloned().collect(),
+        variables: container
+            .config
+            .envs
+            .iter()
+            .map(|it| (it.key.clone(), String::from_utf8_lossy(&it.value).into_owned()))
+            .collect(),
         mounts: container
             .config
             .mounts

@@ -53,7 +53,7 @@ pub(super) struct State {
     containers: BTreeMap<u64, Container>,
     made: u64,
     events: broadcast::Sender<v1::ContainerEventResponse>,
-    /// What was after every change, once somebody has asked for it.
+    /// The containers after every change, once a caller has asked for it.
     record: Option<Vec<Vec<ContainerSnapshot>>>,
 }
 
@@ -290,7 +290,7 @@ impl State {
             pod_sandbox_status: self.pod(pod_id).map(render::pod_status),
             containers_statuses: self.containers_of(pod_id).map(render::container_status).collect(),
         };
-        // Nobody listening is ordinary.
+        // Having no listener is ordinary.
         let _ = self.events.send(event);
         self.note_change();
     }

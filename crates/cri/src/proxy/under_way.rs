@@ -1,6 +1,6 @@
 //! Calls that have not ended. In: requests as they come. Out: when those that take long have ended, and what each is about.
 //!
-//! What a call is about is read out of its request only when somebody wants to know; until then its frames are kept as they came.
+//! What a call is about is read out of its request only when it is asked for; until then its frames are kept as they came.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -211,7 +211,7 @@ fn subject(method: &str, message: Bytes) -> Option<String> {
             format!("{}/{}", pod(create.sandbox_config)?, create.config?.metadata?.name)
         }
         "PullImage" => v1::PullImageRequest::decode(message).ok()?.image?.image,
-        // All others that are about somebody have his id in their first field, as this message does.
+        // All others that are about a pod or container have its id in their first field, as this message does.
         _ => v1::RemoveContainerRequest::decode(message).ok()?.container_id,
     };
     Some(subject).filter(|subject| !subject.is_empty())

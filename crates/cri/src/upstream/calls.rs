@@ -95,8 +95,8 @@ pub enum RuntimeError {
         /// What was asked about.
         id: String,
     },
-    /// Nobody listens, or the connection broke.
-    #[error("{call} did not reach the runtime: {message}")]
+    /// No process listens, or the connection broke.
+    #[error("{call}: {message}")]
     Unavailable {
         /// The method.
         call: &'static str,
@@ -126,7 +126,7 @@ pub enum RuntimeError {
 }
 
 impl Upstream {
-    /// Who is there.
+    /// The runtime's name and version.
     pub async fn version(&self) -> Result<RuntimeVersion, RuntimeError> {
         let request = v1::VersionRequest { version: "v1".to_owned() };
         let mut client = self.runtime_client();

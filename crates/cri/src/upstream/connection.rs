@@ -23,10 +23,10 @@ use crate::server::CONNECTION_WINDOW;
 /// kilobytes.
 const STREAM_WINDOW: u32 = 256 << 10;
 
-/// Cancelled calls whose late answers are still told from nonsense.
+/// Cancelled calls that are remembered, so that their late answers are told from nonsense.
 const CANCELLED_MAX: usize = 1000;
 
-/// The runtime on which the connection's tasks are; `None`: that of whoever makes it.
+/// The runtime on which the connection's tasks are; `None`: that of the caller that makes it.
 #[derive(Clone, Debug)]
 pub(super) struct Home(pub(super) Option<Handle>);
 
@@ -69,7 +69,7 @@ impl Connection {
     /// # Errors
     /// There is no connection, and none can be made: what the kernel said.
     pub(super) async fn sender(&self) -> io::Result<SendRequest<Bytes>> {
-        // Held while it is made: whoever comes meanwhile shares it.
+        // Held while it is made: calls that come meanwhile share it.
         let mut line = self.line.lock().await;
         // After a bug in its task the handle of a connection is not to be touched.
         if let Some(Line { sender, .. }) = line.as_ref().filter(|it| !it.task.is_finished())

@@ -78,7 +78,7 @@ pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetai
             .map(str::to_owned),
         devices: device_names(
             texts(&info, "/config/devices", "host_path"),
-            // The runtime has made the variables of the devices, whose names it does not always repeat.
+            // The runtime has made the variables of the devices; it does not always repeat their names.
             texts(&info, "/config/CDI_devices", "name")
                 .chain(variables(&info).map(|(name, _)| name)),
             variables(&info),

@@ -39,7 +39,7 @@ impl Tree for BlockIoClasses {
                 for (at, name, value) in entries {
                     let class = reader.class(&format!("{}.{name}", field.key), value);
                     if classes.insert(name.clone(), class).is_some() {
-                        reader.wrong(*at, format!("class `{name}` stands twice"));
+                        reader.wrong(*at, format!("duplicate class `{name}`"));
                     }
                 }
             }
@@ -289,7 +289,7 @@ blockIo:
             f:9:27: `blockIo.classes.b`: ThrottleWriteBps is `0`, expected bytes per second such as 50M or 1Gi
             f:10:9: `blockIo.classes.b`: a rule without Devices can have a Weight only: which disks is it for?
             f:11:9: `blockIo.classes.b`: expected lines of `key: value` in a rule
-            f:12:5: class `b` stands twice"#]],
+            f:12:5: duplicate class `b`"#]],
         );
         check(
             "blockIo: {classes: [a]}\n",

@@ -1,7 +1,8 @@
 //! The section `cpuClasses`: classes of frequency and sleep, which CPUs have which, and from when to when. In: trees of the file. Out: what they mean,
 //! or every mistake in them.
 //!
-//! Classes are a mapping by name, as in CRI Resource Manager, or a list of mappings with a `name`, as in nri-plugins, whose names of fields are accepted.
+//! Classes are a mapping by name, as in CRI Resource Manager, or a list of mappings with a `name`, as in nri-plugins; the names of its fields are
+//! accepted.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -26,7 +27,7 @@ pub enum CpuUse {
     Shared,
     /// Those of system pods.
     Reserved,
-    /// Those that nobody may run on now; without a class they have that of shared ones.
+    /// Those that no container may run on now; without a class they have that of shared ones.
     Idle,
 }
 
@@ -339,7 +340,7 @@ impl Tree for Classes {
             if name == "none" || name.trim().is_empty() {
                 reader.wrong(at, format!("a class cannot be called `{name}`"));
             } else if classes.insert(name.clone(), class).is_some() {
-                reader.wrong(at, format!("class `{name}` stands twice"));
+                reader.wrong(at, format!("duplicate class `{name}`"));
             }
         }
         config.cpu_classes.classes = classes;
@@ -443,7 +444,7 @@ impl Tree for Schedule {
                         }
                     };
                     if turn.as_ref().is_some_and(|turn| turns.iter().any(|it| it.at == turn.at)) {
-                        reader.wrong(item.at, format!("`{}`: a time stands twice", field.key));
+                        reader.wrong(item.at, format!("`{}`: duplicate time", field.key));
                     }
                     turns.extend(turn);
                 }

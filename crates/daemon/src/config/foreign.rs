@@ -14,7 +14,7 @@ const PAGE: &str = "docs/migrating.md";
 enum Sign {
     /// The Kubernetes kind, below an API group that begins so.
     Kind(&'static str, &'static [&'static str]),
-    /// A ConfigMap whose name or whose keys begin so.
+    /// A ConfigMap with a name or keys that begin so.
     ConfigMap(&'static [&'static str]),
     /// At least two of these keys stand at the top, none of which is ours.
     Keys(&'static [&'static str]),

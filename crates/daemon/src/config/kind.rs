@@ -20,7 +20,7 @@ pub(super) type Place<T> = fn(&mut Config) -> &mut T;
 
 /// What a key takes, and where that is kept.
 pub(super) enum Kind {
-    /// Holds the keys whose names begin with its own.
+    /// Holds the keys with names that begin with its own.
     Section,
     /// An absolute path.
     Path(Place<PathBuf>),
@@ -44,7 +44,7 @@ pub(super) enum Kind {
     Size(Bytes, Bytes, Place<Bytes>),
     /// One of some words.
     Word(&'static dyn Choice),
-    /// `true`, because of what follows if somebody writes `false`.
+    /// `true`, because of what follows from a written `false`.
     Always(&'static str),
     /// The name of a group, or its number.
     Group(Place<String>),
@@ -76,7 +76,7 @@ pub(super) trait Choice: Sync {
     fn shown(&self, config: &mut Config) -> &'static str;
 }
 
-/// The words of a table, whose meaning is kept as it is.
+/// The words of a table; their meaning is kept as it is.
 pub(super) struct OneOf<T: 'static>(pub(super) &'static Words<T>, pub(super) Place<T>);
 
 impl<T: Clone + PartialEq + Sync> Choice for OneOf<T> {

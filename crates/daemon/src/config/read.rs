@@ -249,7 +249,7 @@ impl Reader {
                 continue;
             };
             if self.file.stands.iter().any(|(name, _)| *name == key.name) {
-                self.mistake(*at, format!("`{}` stands twice", key.name));
+                self.mistake(*at, format!("duplicate key `{}`", key.name));
             }
             self.file.stands.push((key.name, value.at));
             match (&key.kind, &value.value) {

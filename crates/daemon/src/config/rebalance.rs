@@ -34,7 +34,7 @@ pub(crate) const KNOBS: [Knob; 11] = [
 /// Everything about the rebalancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebalanceConfig {
-    /// How far it goes where nobody says otherwise.
+    /// How far it goes where nothing else is said.
     pub mode: Mode,
     /// How far it goes at most with pods of these namespaces.
     pub namespaces: BTreeMap<String, Mode>,
@@ -61,8 +61,8 @@ impl Default for RebalanceConfig {
 impl RebalanceConfig {
     /// How far to go with a pod of this namespace that has this annotation.
     ///
-    /// Whoever writes the configuration has the last word: `off` for the node is off, and what stands for a namespace is as far as it goes there. Where
-    /// nothing stands for it a pod may go further than the node, because nothing is changed but for the sake of containers that agree, on such as agree.
+    /// The configuration has the last word: `off` for the node is off, and what stands for a namespace is as far as it goes there. Where nothing
+    /// stands for it a pod may go further than the node, because nothing is changed but for the sake of containers that agree, on such as agree.
     pub fn mode_of(&self, namespace: &str, wish: Option<RebalanceWish>) -> Mode {
         let wish = wish.map(|it| match it {
             RebalanceWish::Off => Mode::Off,
@@ -100,7 +100,7 @@ impl Tree for NamespaceModes {
                     let key = format!("{}.{name}", field.key);
                     match mode {
                         Some(mode) if namespaces.insert(name.clone(), mode).is_some() => {
-                            wrong(*at, format!("`{key}` stands twice"));
+                            wrong(*at, format!("duplicate key `{key}`"));
                         }
                         Some(_) => {}
                         None => wrong(

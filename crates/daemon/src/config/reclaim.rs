@@ -53,7 +53,7 @@ impl Tree for ReclaimClasses {
                             .wrong(*at, format!("`{name}` is what a pod says that is in no class"));
                     }
                     if classes.insert(name.clone(), class).is_some() {
-                        reader.wrong(*at, format!("class `{name}` stands twice"));
+                        reader.wrong(*at, format!("duplicate class `{name}`"));
                     }
                 }
             }
@@ -233,7 +233,7 @@ memory:
                 f:7:26: `memory.reclaim.b`: maxStalledPercent is `101`, expected 0 to 100
                 f:8:19: `memory.reclaim.b`: swappiness is ``, expected 0 to 200
                 f:9:7: unknown key `bits` in `memory.reclaim.b`; known are every, bytes, maxStalledPercent, swappiness
-                f:10:5: class `b` stands twice
+                f:10:5: duplicate class `b`
                 f:10:16: `memory.reclaim.b`: bytes is `2Gi`, expected an amount from 64Ki to 1Gi
                 f:11:5: `none` is what a pod says that is in no class"#]],
         );

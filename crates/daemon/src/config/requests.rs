@@ -1,4 +1,4 @@
-//! The section `requests`: what holds for containers whose pods say nothing themselves.
+//! The section `requests`: what holds for containers of pods that say nothing themselves.
 //!
 //! Kubelet's options and those of nri-plugins have the meaning that they have there, in the spelling of this file or in theirs. What they
 //! ask for is either done, or refused with a reason: an option that does nothing would be believed.
@@ -19,7 +19,7 @@ use bayplan_config::yaml::Position;
 pub struct Requests {
     /// Shared CPUs only.
     pub prefer_shared_cpus: bool,
-    /// Who gets a single CPU of its own prefers an isolated one.
+    /// A container that gets a single CPU of its own prefers an isolated one.
     pub prefer_isolated_cpus: bool,
     /// What becomes of the other threads of a core of which only some are owned.
     pub siblings: Siblings,
@@ -277,7 +277,7 @@ mod tests {
                 f:3:3: `requests.reservedPoolNamespaces` is called `reservedNamespaces`, and is no part of `requests`
                 f:4:3: unknown key `requests.colocate`; did you mean `colocatePods`? known are preferSharedCpus, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope
                 f:5:21: `requests.preferSharedCpus` is a list, expected one of true, false
-                f:6:3: `requests.preferSharedCpus` stands twice"#]],
+                f:6:3: duplicate key `requests.preferSharedCpus`"#]],
         );
         check(
             "- a\n",

@@ -1,4 +1,4 @@
-//! The configuration file in the words of JSON Schema, for editors and for whoever makes such files.
+//! The configuration file in the words of JSON Schema, for editors and for programs that make such files.
 
 use serde_json::{Map, Value as Json, json};
 

@@ -14,7 +14,7 @@ use bayplan_config::yaml::Position;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "source", rename_all = "lowercase")]
 pub enum Source {
-    /// From nobody.
+    /// The default.
     Default,
     /// From the file, where it stands.
     File(Position),
@@ -27,7 +27,7 @@ pub struct Setting {
     pub key: &'static str,
     /// As a file would say it.
     pub value: Json,
-    /// Who says so.
+    /// Where the value comes from.
     #[serde(flatten)]
     pub source: Source,
     /// Whether the daemon has to be started again for a change of it.
@@ -139,7 +139,7 @@ impl fmt::Display for Settings {
             let line = format!("{name}: {}", render_yaml(setting));
             match setting.source {
                 Source::File(at) => writeln!(f, "{indent}{line}  # line {} of the file", at.line)?,
-                // Somebody who says so says more than nobody: some options exclude it.
+                // A value that is written says more than a default: some options exclude it.
                 Source::Default if is_always(setting) => comment(f, indent, &line)?,
                 Source::Default => writeln!(f, "{indent}{line}")?,
             }

@@ -34,7 +34,7 @@ pub(super) struct Key {
     /// When a change of it holds.
     pub(super) when: When,
     pub(super) kind: Kind,
-    /// What it is for, for whoever writes the file.
+    /// What it is for, for the author of a file.
     pub(super) text: &'static str,
 }
 
@@ -220,8 +220,8 @@ pub(super) const KEYS: &[Key] = &[
         name: "policy",
         when: When::Now,
         kind: Kind::Word(&OneOf(POLICY, |it| &mut it.policy)),
-        text: "Who shares CPUs does so on those of one NUMA node, or of as few as it needs (topology-aware), or with everybody on all that nobody owns \
-               (one-shared-pool), as with kubelet's static CPU manager. Owners get theirs by caches and NUMA nodes under either.",
+        text: "Shared containers run within one NUMA node, or as few as they need (topology-aware), or on all CPUs that are not exclusive \
+               (one-shared-pool), as with kubelet's static CPU manager. Exclusive CPUs are chosen by caches and NUMA nodes under either.",
     },
     Key {
         name: "reservedCpus",
@@ -239,27 +239,27 @@ pub(super) const KEYS: &[Key] = &[
         name: "groups",
         when: When::Now,
         kind: Kind::Tree(&GroupTypes),
-        text: "Types of groups: containers with a common CPU set that others do not use. A container belongs to the first type whose members take it \
-               (namespaces, match, all), or to the one that its pod names (bayplan.dev/group). Groups have as many CPUs as their members request, a number, \
-               a list, or a whole domain. docs/groups.md has examples.",
+        text: "Types of groups: containers with a common CPU set that others do not use. A container belongs to the first type with members that \
+               match it (namespaces, match, all), or to the one that its pod names (bayplan.dev/group). Groups have as many CPUs as their members \
+               request, a number, a list, or a whole domain. docs/groups.md has examples.",
     },
     Key {
         name: "permissions",
         when: When::Now,
         kind: Kind::Tree(&Permissions),
         text: "What the pods of a namespace may ask for by annotation and label: rules with namespaces (names; * and ? stand for any text and any \
-               character), allow and deny, of which the last that names both decides. Named are *, groups (interrupts, isolatedPartitions, \
-               preserve, reservedCpus, fixedCpus, closedCpus, priorities, classes), and annotations, also one value (rdtclass=gold). Without \
-               a rule, the first five groups are not allowed, because they can harm others, and everything else is; pods of \
-               reservedNamespaces may have reservedCpus. What is not allowed is ignored, and told.",
+               character), allow and deny, of which the last that names both decides. Named are *, groups (interrupts, isolatedPartitions, preserve, \
+               reservedCpus, fixedCpus, closedCpus, priorities, classes), and annotations, also one value (rdtclass=gold). Without a rule, the first \
+               five groups are not allowed, because they can harm others, and everything else is; pods of reservedNamespaces may have reservedCpus. \
+               What is not allowed is ignored, with a warning.",
     },
     Key {
         name: "closedCpus",
         when: When::Now,
         kind: Kind::Section,
-        text: "CPUs that no other container can own because of one (apart with required, siblings: shared), or that are left idle for it \
-               (siblings: idle). A container that requires more is refused; of others the wish is ignored, and told. Where permissions \
-               allow closedCpus there is no bound.",
+        text: "CPUs that no other container can own because of one (apart with required, siblings: shared), or that are left idle for it (siblings: \
+               idle). A container that requires more is refused; of others the preference is ignored, with a warning. Where permissions allow \
+               closedCpus there is no bound.",
     },
     Key {
         name: "closedCpus.podPercent",
@@ -277,7 +277,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "requests",
         when: When::Now,
         kind: Kind::Section,
-        text: "What holds for containers whose pods say nothing themselves; `bayplan annotations` lists what pods can say. Kubelet's spelling \
+        text: "What holds for containers of pods that say nothing themselves; `bayplan annotations` lists what pods can say. Kubelet's spelling \
                (full-pcpus-only) and that of nri-plugins (preferSharedCPUs) are accepted, too.",
     },
     Key {
@@ -290,7 +290,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "requests.preferIsolatedCpus",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.prefer_isolated_cpus)),
-        text: "Isolated CPUs (isolcpus) for containers with a single CPU of their own.",
+        text: "Isolated CPUs (isolcpus) for containers with a single exclusive CPU.",
     },
     Key {
         name: "requests.siblings",
@@ -332,7 +332,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "requests.distributeCpusAcrossNuma",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.across_numa)),
-        text: "Who needs several NUMA nodes gets as much of each.",
+        text: "Containers that need several NUMA nodes get equal parts.",
     },
     Key {
         name: "requests.distributeCpusAcrossCores",
@@ -387,8 +387,8 @@ pub(super) const KEYS: &[Key] = &[
         name: "onNoCapacity",
         when: When::Now,
         kind: Kind::Word(&OneOf(ON_NO_CAPACITY, |it| &mut it.on_no_capacity)),
-        text: "A container for whose CPUs there is no room is refused (refuse), or runs without CPUs of its own (share) unless an annotation \
-               requires them.",
+        text: "A container that cannot have its exclusive CPUs is refused (refuse), or runs on shared CPUs (share) unless an annotation requires \
+               exclusive ones.",
     },
     Key {
         name: "maxWaitingCalls",
@@ -424,7 +424,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "compaction.enabled",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.compaction.enabled)),
-        text: "Whether anybody is moved.",
+        text: "Whether containers are moved.",
     },
     Key {
         name: "compaction.maxMovesPerEvent",
@@ -436,7 +436,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "compaction.maxCpusPerEvent",
         when: When::Now,
         kind: Kind::Count(1, 4096, |it| &mut it.compaction.limits.cpus_max),
-        text: "CPUs of theirs that may change.",
+        text: "Exclusive CPUs that may change.",
     },
     Key {
         name: "compaction.maxMemoryPerEvent",
@@ -495,8 +495,9 @@ pub(super) const KEYS: &[Key] = &[
         name: "memory.demotion",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.demotes)),
-        text: "What is reclaimed goes to slower memory, where there is any (demotion_enabled), as long as somebody is in a class of memory.reclaim. It counts for the \
-               whole machine: before Linux 6.16 also who is bound to fast memory has pages moved to slow memory when his node runs short.",
+        text: "What is reclaimed goes to slower memory, where there is any (demotion_enabled), as long as a container is in a class of \
+               memory.reclaim. It counts for the whole machine: before Linux 6.16, pages of containers that are bound to fast memory move to slow \
+               memory, too, when their node runs short.",
     },
     Key {
         name: "cpu",
@@ -508,7 +509,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "cpu.liftQuota",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.lifts_quota)),
-        text: "Containers that own all of their CPUs have no limit of CPU time: it could only stop them where nobody else runs.",
+        text: "Containers with exclusive CPUs only have no limit of CPU time: it could only stop them where nothing else runs.",
     },
     Key {
         name: "cpu.burstPercent",
@@ -520,7 +521,8 @@ pub(super) const KEYS: &[Key] = &[
         name: "isolation",
         when: When::Now,
         kind: Kind::Section,
-        text: "What else is kept away from CPUs that are all somebody's own. Annotations: bayplan.dev/cpu-partition and irq-load-balancing.",
+        text: "What else is kept away from the CPUs of containers with exclusive CPUs only. Annotations: bayplan.dev/cpu-partition and \
+               irq-load-balancing.",
     },
     Key {
         name: "isolation.partition",
@@ -559,8 +561,9 @@ pub(super) const KEYS: &[Key] = &[
         name: "resctrl.monitor",
         when: When::Now,
         kind: Kind::Word(&OneOf(MONITOR, |it| &mut it.monitors_caches)),
-        text: "Whether containers get a monitor group each, by which the processor counts how much of the last-level cache they occupy and what goes between it and \
-               memory: off, or auto (as far as the processor has RMIDs, who owns CPUs first, then by QoS class; docs/resctrl.md says what it costs).",
+        text: "Whether containers get a monitor group each, by which the processor counts how much of the last-level cache they occupy and what goes \
+               between it and memory: off, or auto (as far as the processor has RMIDs, exclusive containers first, then by QoS class; \
+               docs/resctrl.md says what it costs).",
     },
     Key {
         name: "resctrl.options",
@@ -623,7 +626,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "cpuClasses.timeZone",
         when: When::Now,
         kind: Kind::Tree(&Zone),
-        text: "Whose clock the schedule means: a name such as Europe/Berlin, or local.",
+        text: "Time zone of the schedule: a name such as Europe/Berlin, or local.",
     },
     Key {
         name: "enforcement",
@@ -636,7 +639,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "sweepInterval",
         when: When::Now,
         kind: Kind::Duration(|it| &mut it.sweep_interval),
-        text: "How often kernel files are looked at that somebody else may have changed.",
+        text: "How often kernel files are checked for changes by other programs.",
     },
     Key {
         name: "resourcesDirectories",
@@ -655,8 +658,8 @@ pub(super) const KEYS: &[Key] = &[
         name: "probes",
         when: When::Now,
         kind: Kind::Word(&OneOf(PROBES, |it| &mut it.has_probes)),
-        text: "Whether programs in the kernel count switches and moves of containers' tasks, and who else runs on CPUs that a container owns: on (where the kernel \
-               and the rights allow it; `bayplan check` says so), or off. `bayplan audit` shows it.",
+        text: "Whether programs in the kernel count switches and moves of containers' tasks, and what else runs on exclusive CPUs: on (where the \
+               kernel and the rights allow it; `bayplan check` says so), or off. `bayplan audit` shows it.",
     },
     Key {
         name: "counters",
@@ -676,8 +679,9 @@ pub(super) const KEYS: &[Key] = &[
         name: "rebalance.mode",
         when: When::Now,
         kind: Kind::Word(&OneOf(MODES, |it| &mut it.rebalance.mode)),
-        text: "off, observe (what would be done goes into the log and into `bayplan journal`), or act: it is done, and taken back if it does not help. Something is \
-               turned only where both who suffers and on whom it is turned are to be acted on. Pods say otherwise by the annotation bayplan.dev/rebalance.",
+        text: "off, observe (what would be done goes into the log and into `bayplan journal`), or act: it is done, and taken back if it does not \
+               help. Something is turned only where both the container that suffers and the one on which it is turned are to be acted on. Pods say \
+               otherwise by the annotation bayplan.dev/rebalance.",
     },
     Key {
         name: "rebalance.namespaces",
@@ -690,7 +694,8 @@ pub(super) const KEYS: &[Key] = &[
         name: "rebalance.interval",
         when: When::Now,
         kind: Kind::Duration(|it| &mut it.rebalance.interval),
-        text: "How often it looks; counters are read as often, too. Who suffers is told after three looks, and nobody within six after he came or moved.",
+        text: "How often it looks; counters are read as often, too. A container that suffers is reported after three looks, and not within six after \
+               it came or moved.",
     },
     Key {
         name: "rebalance.forbid",

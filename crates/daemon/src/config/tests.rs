@@ -146,7 +146,7 @@ fn every_mistake_is_listed_with_line_and_column() {
             config.yaml:7:3: `onFailure` is a list, expected one of open, closed
             config.yaml:8:25: `reservedNamespaces` is not only names, expected a list of names such as [kube-system, monitoring]
             config.yaml:9:4: `log` is empty, expected off, error, warn, info, debug or trace, or levels by crate such as bayplan_cri=debug,info
-            config.yaml:10:1: `socket` stands twice"#]],
+            config.yaml:10:1: duplicate key `socket`"#]],
     );
 }
 
@@ -158,7 +158,7 @@ fn mistakes_in_a_section_are_listed_too() {
             config.yaml:3:21: `compaction.maxMovesPerEvent` is `0`, expected a number from 1 to 16
             config.yaml:4:22: `compaction.maxMemoryPerEvent` is `5`, expected an amount such as 512Mi, 16Gi or 1Ti, or unlimited
             config.yaml:5:3: unknown key `compaction.gain`; known are enabled, maxMovesPerEvent, maxCpusPerEvent, maxMemoryPerEvent, minGainPercent
-            config.yaml:6:3: `compaction.enabled` stands twice"#]],
+            config.yaml:6:3: duplicate key `compaction.enabled`"#]],
     );
     check(
         "compaction: true\n",
@@ -495,7 +495,7 @@ proptest! {
         let mut config = Config {
             socket: path.clone().into(),
             reserved_namespaces: names,
-            // A zone has a name in text and a number in memory; nobody gives one here.
+            // A zone has a name in text and a number in memory; none is given here.
             metrics_address: address.map(|it| SocketAddr::new(it.ip(), it.port())),
             reserved_cpus: cpus.into_iter().map(CpuId).collect(),
             decision_timeout: Duration::from_micros(millis * 1000 + micros),

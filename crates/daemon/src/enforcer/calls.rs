@@ -1,4 +1,5 @@
-//! Of which containers the runtime is being told something, or was just now. In: calls as they begin and end. Out: those whose files it may have written.
+//! Of which containers the runtime is being told something, or was just now. In: calls as they begin and end. Out: containers with files that it may
+//! have written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,7 +56,7 @@ impl RuntimeCalls {
         self.change(id, |calls| (calls.last, calls.start) = (Some(now), None));
     }
 
-    /// Containers whose start is under way.
+    /// Containers that are being started.
     pub(crate) fn starting(&self, now: Instant) -> BTreeSet<String> {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let starting = calls.iter().filter(|(_, calls)| is_recent(calls.start, now));

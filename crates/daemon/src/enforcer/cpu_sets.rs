@@ -1,5 +1,5 @@
-//! CPU sets that somebody changes past the runtime. In: who runs where, and what the files of the containers' groups say. Out: containers that the
-//! runtime is to be told of again.
+//! CPU sets that another program changes past the runtime. In: which container runs where, and what the files of the containers' groups say. Out:
+//! containers that the runtime is to be told of again.
 //!
 //! `cpuset.cpus` and `cpuset.mems` are the runtime's to write: it keeps what it was told, and writes that with every update. So a set that is not right is
 //! repaired through the runtime, and in the file itself only where the runtime was told in vain and the set was right before: what was never right may
@@ -27,9 +27,9 @@ const MEMS: &str = "cpuset.mems";
 /// What came of looking once.
 #[derive(Debug, Default)]
 pub(super) struct SetsOutcome {
-    /// What the files say of those of whom the runtime is to be told again, by its ids.
+    /// What the files say of containers that the runtime is to be told of again, by its ids.
     pub(super) found: BTreeMap<String, Pinning>,
-    /// Somebody's sets are not right while the runtime is told of him; what that means is seen soon.
+    /// A container's sets are not right while the runtime is told of it; what that means is seen soon.
     pub(super) is_unsure: bool,
     /// What others did.
     pub(super) notices: Vec<Notice>,
@@ -45,7 +45,7 @@ pub(super) struct CpuSets {
     patience: Patience,
     /// Each container's group, by the runtime's id.
     dirs: BTreeMap<String, String>,
-    /// A group was found whose sets were not looked at yet.
+    /// A group was found with sets that were not looked at yet.
     has_unseen: bool,
     /// Files may be written where the runtime is told in vain.
     pub(super) may_write: bool,
@@ -63,7 +63,7 @@ struct Asked {
 }
 
 impl CpuSets {
-    /// Compares the sets of everybody who was found with what they are to be. `now` only ever grows.
+    /// Compares the sets of every container that was found with what they are to be. `now` only ever grows.
     pub(super) fn look(
         &mut self,
         kernel: &mut dyn Kernel,
@@ -96,7 +96,7 @@ impl CpuSets {
         outcome
     }
 
-    /// Whether somebody's sets were never looked at: until then nobody can be said to have changed them.
+    /// Whether a container's sets were never looked at: until then no change of them can be told.
     pub(super) fn has_unseen(&self) -> bool {
         self.has_unseen
     }
@@ -106,17 +106,17 @@ impl CpuSets {
         self.dirs.values()
     }
 
-    /// Whatever is left to somebody else is repaired with the next look.
+    /// All that is left to other programs is repaired with the next look.
     pub(super) fn insist(&mut self) {
         self.patience.insist();
     }
 
-    /// Sets that are left to somebody else.
+    /// Sets that are left to another program.
     pub(super) fn contested(&self) -> usize {
         self.patience.contested().count()
     }
 
-    /// Finds whose sets can be looked at. A container's group stays where it is as long as the container lives.
+    /// Finds containers with sets that can be looked at. A container's group stays where it is as long as the container lives.
     pub(super) fn find(&mut self, kernel: &mut dyn Kernel, occupancy: &Occupancy) {
         let watched = |it: &&Occupant| !occupancy.is_restored && has_sets(it);
         let occupants: Vec<&Occupant> = occupancy.occupants.iter().filter(watched).collect();
@@ -191,7 +191,7 @@ fn directory(slot: &Slot) -> &str {
     slot.path.rsplit_once('/').map(|(dir, _)| dir).unwrap_or_default()
 }
 
-/// Files of whom the runtime is just told are as good as unread. Whether there are some.
+/// Files of containers that the runtime is just told of are as good as unread. Whether there are some.
 fn leave_to_runtime<'a>(
     plan: &mut FilePlan,
     recent: &BTreeSet<String>,

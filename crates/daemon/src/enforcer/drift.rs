@@ -1,5 +1,5 @@
-//! Whose kernel files somebody else changes, for the rebalancer: what was measured of them meanwhile is not what was decided for them. In: what the enforcer
-//! noticed, and when. Out: containers, by their full names.
+//! Containers with kernel files that another program changes, for the rebalancer: what was measured of them meanwhile is not what was decided for
+//! them. In: what the enforcer noticed, and when. Out: containers, by their full names.
 //!
 //! What the runtime or systemd writes along with something else is repaired at once and is no drift: systemd does so every minute.
 
@@ -15,7 +15,7 @@ pub(super) struct Drifts {
     contested: BTreeMap<String, Instant>,
 }
 
-/// Whose files somebody else changes.
+/// Containers with files that another program changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drift {
     /// They were changed, and repaired.
@@ -25,10 +25,10 @@ pub(crate) struct Drift {
 }
 
 impl Drifts {
-    /// `are_contested`: files are left to somebody else at all.
+    /// `are_contested`: files are left to another program at all.
     pub(super) fn note(&mut self, notices: &[Notice], are_contested: bool, now: Instant) {
         self.contested.retain(|_, until| are_contested && *until > now);
-        // Nobody asks for longer ago than this.
+        // Changes longer ago than this are not asked for.
         self.changed.retain(|_, at| now.saturating_duration_since(*at) < TRUCE);
         for notice in notices {
             match notice {
@@ -75,7 +75,7 @@ mod tests {
         }
     }
 
-    /// Who has changed since the second and who is contested, in one line.
+    /// Which containers had changes since the second and which are contested, in one line.
     fn shown(drifts: &Drifts, begun: Instant, second: u64) -> String {
         let Drift { changed, contested } = drifts.since(begun + Duration::from_secs(second));
         let names = |all: BTreeSet<String>| all.into_iter().collect::<Vec<_>>().join(",");

@@ -1,5 +1,5 @@
-//! Everything that is wanted of kernel files, family by family. In: the configuration, who runs where, what the kernel offers. Out: settings,
-//! and what cannot be had here.
+//! Everything that is wanted of kernel files, family by family. In: the configuration, which container runs where, what the kernel offers. Out:
+//! settings, and what cannot be had here.
 
 mod arrivals;
 mod cgroups;
@@ -32,7 +32,7 @@ pub(crate) struct Gathered {
     pub(crate) settings: Settings,
     /// What is wanted and cannot be had here, a sentence each.
     pub(crate) problems: Vec<String>,
-    /// Somebody wants something of a group that is not there yet.
+    /// Something is wanted of a group that is not there yet.
     pub(crate) lacks_groups: bool,
     /// Where such groups come.
     pub(crate) arrivals: Arrivals,
@@ -40,11 +40,11 @@ pub(crate) struct Gathered {
     pub(crate) groups: GroupWork,
     /// Which files belong to what the rebalancer has turned.
     pub(crate) turned: TurnedSlots,
-    /// Of those that are a class, the container whose threads are in it.
+    /// Of those that are a class, the container with threads in it.
     pub(crate) turned_threads: BTreeMap<u64, String>,
     /// How far CPUs are kept from others.
     pub(crate) isolations: Isolations,
-    /// Of whom idle memory is reclaimed.
+    /// Containers from which idle memory is reclaimed.
     pub(crate) reclaims: Vec<Reclaim>,
     /// The groups of containers that a family has looked for, by the runtime's ids.
     pub(crate) cgroups: BTreeMap<String, ContainerCgroup>,
@@ -75,8 +75,8 @@ type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 /// Those that keep nothing from look to look; no two want the same file.
 const FAMILIES: &[Family] = &[turned::gather_turned, resctrl::gather_resctrl];
 
-/// `known` is kept from look to look, `originals` is what files said before, `unmovable` what the kernel does not let anybody change, and `starting` are the
-/// runtime's ids of containers that it is starting.
+/// `known` is kept from look to look, `originals` is what files said before, `unmovable` what the kernel does not let any program change, and
+/// `starting` are the runtime's ids of containers that it is starting.
 pub(crate) fn gather(
     kernel: &mut dyn Kernel,
     known: &mut KnownFiles,

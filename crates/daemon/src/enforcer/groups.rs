@@ -1,7 +1,7 @@
 //! Groups of resctrl and the threads in them, which are no files with values. In: what is wanted of them. Out: the same done, or shown.
 //!
-//! Groups are made before files are written, because their files come with them, and threads are moved after that, so that nobody is in a group that
-//! does not say yet what it should. Our groups are known by their names, so nothing is remembered.
+//! Groups are made before files are written, because their files come with them, and threads are moved after that, so that no thread is in a group
+//! that does not say yet what it should. Our groups are known by their names, so nothing is remembered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,36 +17,37 @@ use nix::errno::Errno;
 pub(crate) struct GroupWork {
     pub(crate) plan: GroupPlan,
     pub(crate) assignments: Vec<Assignment>,
-    /// How often everybody's threads are looked at.
+    /// How often the threads of all containers are looked at.
     pub(crate) sweep_interval: Duration,
 }
 
 /// So long a container is new: its runtime may still put threads into its cgroup.
 const NEW_FOR: Duration = Duration::from_secs(5);
 
-/// Whose threads are where they belong. For each group whose threads are listed the kernel walks over all threads of the node, and what a container's threads make is in their group from the
-/// first instruction. So only who is new or belongs elsewhere than before is looked at, and everybody once in a while, because others move threads, and put new ones into cgroups.
+/// Containers with threads that are where they belong. For each group that has its threads listed the kernel walks over all threads of the node, and
+/// what a container's threads make is in their group from the first instruction. So only containers that are new or belong elsewhere than before are
+/// looked at, and all once in a while, because others move threads, and put new ones into cgroups.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     /// The look that has found all threads in place first.
     since: BTreeMap<Assignment, Duration>,
-    /// When everybody was looked at last.
+    /// When all were looked at last.
     swept: Option<Duration>,
 }
 
 impl Settled {
-    /// Everybody is looked at next.
+    /// All are looked at next.
     pub(crate) fn insist(&mut self) {
         self.swept = None;
     }
 
-    /// Who has to be looked at now.
+    /// Containers that have to be looked at now.
     fn unsettled(&mut self, work: &GroupWork, now: Duration) -> Vec<Assignment> {
         let is_sweep = self.swept.is_none_or(|swept| swept + work.sweep_interval <= now);
         if is_sweep {
             self.swept = Some(now);
         }
-        // Whoever was in a group that was made or removed is in another one now.
+        // A container that was in a group that was made or removed is in another one now.
         let changed: BTreeSet<&str> =
             work.plan.changes.iter().map(|change| change.path.as_str()).collect();
         let stays = |it: &Assignment| {
@@ -109,7 +110,7 @@ impl GroupOutcome {
 }
 
 impl GroupWork {
-    /// Who is monitored may have threads later.
+    /// A container that is monitored may have threads later.
     pub(crate) fn is_empty(&self) -> bool {
         let GroupPlan { changes, monitors, .. } = &self.plan;
         changes.is_empty() && monitors.is_empty() && self.assignments.is_empty()
@@ -144,7 +145,7 @@ impl GroupWork {
         }
     }
 
-    /// Makes and removes groups. Threads of whom no monitor group could be made stay in the control group.
+    /// Makes and removes groups. Threads for which no monitor group could be made stay in the control group.
     pub(crate) fn change(&mut self, kernel: &mut dyn Kernel, outcome: &mut GroupOutcome) {
         for (change, end) in apply_groups(kernel, &self.plan).outcomes {
             if let Err(why) = end {

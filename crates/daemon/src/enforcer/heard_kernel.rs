@@ -1,8 +1,10 @@
-//! A kernel of which is known what its files said, as long as nobody can have changed them unheard. In: whether anything was heard. Out: texts, known or read.
+//! A kernel that remembers what its files said, as long as they cannot have been changed unheard. In: whether anything was heard. Out: texts, known
+//! or read.
 //!
-//! Every write of a process to a file of a cgroup is heard (`watcher.rs`), and most of these files are changed by nobody else. So a sweep before which nothing was
-//! heard takes them as they were read last, and reads all others. Everything is forgotten before any other look, before one sweep in [`SWEEPS`], when there are other
-//! disks than before, and with a write of our own: what is read then owes nothing to listening. What could not be read is not known.
+//! Every write of a process to a file of a cgroup is heard (`watcher.rs`), and most of these files are changed by no other program. So a sweep before
+//! which nothing was heard takes them as they were read last, and reads all others. Everything is forgotten before any other look, before one sweep
+//! in [`SWEEPS`], when there are other disks than before, and with a write of our own: what is read then owes nothing to listening. What could not be
+//! read is not known.
 
 use std::collections::{HashMap, HashSet};
 
@@ -43,7 +45,7 @@ impl HeardKernel {
         HeardKernel { kernel, texts, there, disks: Ok(Vec::new()), sweeps: 0 }
     }
 
-    /// A look begins. `is_calm`: it is a sweep, and since the one before nobody has written anything and everything was listened to.
+    /// A look begins. `is_calm`: it is a sweep, and since the one before nothing was written by others and everything was listened to.
     pub(super) fn begin_look(&mut self, is_calm: bool) {
         // Before anything is read: what goes later is missed the next time.
         let disks = self.kernel.list(DISKS);

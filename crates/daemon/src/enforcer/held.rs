@@ -1,5 +1,5 @@
-//! What a container has in kernel files, for `explain`. In: what was wanted at the last look, and what came of it. Out: the files that are there for its
-//! sake, and how far its CPUs are kept from everybody else.
+//! What a container has in kernel files, for `explain`. In: what was wanted at the last look, and what came of it. Out: the files that are there for
+//! its sake, and how far its CPUs are kept from all others.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use bayplan_node::status::HeldFile;
 
 use crate::enforcer::families::Isolations;
 
-/// What the last look has brought about, for everybody.
+/// What the last look has brought about, for all containers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
     settings: Settings,

@@ -54,7 +54,7 @@ pub(crate) struct Originals {
     is_behind: bool,
     /// It is damaged, and no copy of it as it was could be made.
     is_uncopied: bool,
-    /// Nobody knows what the file says: it is not written over, and no value of today is taken for one of before.
+    /// What the file says is not known: it is not written over, and no value of today is taken for one of before.
     unread: Option<Unread>,
 }
 
@@ -66,7 +66,7 @@ struct Unread {
 }
 
 impl Originals {
-    /// Whether a daemon has ever opened them in this state directory. Who may not look is told so when they are opened.
+    /// Whether a daemon has ever opened them in this state directory. A caller that may not look is told so when they are opened.
     pub(crate) fn are_below(state_dir: &Path) -> bool {
         state_dir.join(DIRECTORY).try_exists().unwrap_or(true)
     }
@@ -132,7 +132,7 @@ impl Originals {
         told
     }
 
-    /// Why nobody knows what kernel files said before; `None`: it is known.
+    /// Why it is not known what kernel files said before; `None`: it is known.
     pub(crate) fn unread(&self) -> Option<&str> {
         self.unread.as_ref().map(|unread| unread.why.as_str())
     }
@@ -248,7 +248,7 @@ fn of_boot(recovered: &Recovered, boot: Option<&str>) -> (BTreeMap<Slot, Origina
     (all, told)
 }
 
-/// What files below a root said before, for who only looks: nothing where no daemon has ever run.
+/// What files below a root said before, for a caller that only looks: nothing where no daemon has ever run.
 ///
 /// # Errors
 /// Why that cannot be read.

@@ -1,4 +1,4 @@
-//! The task that enforces. In: a wake-up after the state has changed, a write by somebody else, the time, a question. Out: kernel files as they are
+//! The task that enforces. In: a wake-up after the state has changed, a write by another program, the time, a question. Out: kernel files as they are
 //! wanted, log lines and metrics.
 //!
 //! On kubelet's way only a start waits for it, and not for long: where the cgroup is there by then, what a container is promised holds before its first instruction. Where it comes
@@ -42,10 +42,10 @@ const CALM: Duration = Duration::from_secs(1);
 /// What is known of kernel files after a bug.
 pub(crate) const LOST: &str =
     "a bug has ended what writes kernel files; what is in them stays until a restart";
-/// What is said of files that nobody writes because the daemon stops.
+/// What is said of files that are not written because the daemon stops.
 const STOPPING: &str = "the daemon is stopping";
 
-/// A question to the enforcer, and who waits for its answer.
+/// A question to the enforcer, and the caller that waits for its answer.
 #[derive(Debug)]
 enum Ask {
     /// What would be written?
@@ -60,13 +60,13 @@ pub(crate) struct Enforcement {
     asks: mpsc::Sender<Ask>,
     /// Notified when the state has changed.
     pub(crate) soon: Arc<Notify>,
-    /// Of whom the runtime is told.
+    /// Containers that the runtime is told of.
     pub(crate) calls: RuntimeCalls,
     /// Containers that have asked for huge pages, for creations.
     pub(crate) huge_page_users: HugePageUsers,
     done: watch::Receiver<Done>,
     is_lost: Arc<AtomicBool>,
-    /// Held while memory is reclaimed of somebody.
+    /// Held while memory is reclaimed from a container.
     reclaiming: Arc<Mutex<()>>,
     /// By the files that reclaim, why the last turn failed.
     reclaim_failures: Arc<watch::Sender<BTreeMap<String, String>>>,
@@ -84,7 +84,7 @@ struct Done {
     drifts: Drifts,
     /// How often groups of resctrl were made or removed.
     regrouped: u64,
-    /// Of whom idle memory is reclaimed.
+    /// Containers from which idle memory is reclaimed.
     reclaims: Arc<[Reclaim]>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Questions {
 }
 
 impl Drop for Questions {
-    /// Whoever hears that nobody writes any more, because `done` is gone, knows by then whether a bug is why.
+    /// A caller that hears that nothing is written any more, because `done` is gone, knows by then whether a bug is why.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.is_lost.store(true, Ordering::Relaxed);
@@ -163,7 +163,8 @@ impl Enforcement {
         (enforcement, questions)
     }
 
-    /// Comes back when kernel files were brought in line with the state after that step, as far as the kernel lets that be, and when nobody will any more.
+    /// Comes back when kernel files were brought in line with the state after that step, as far as the kernel lets that be, and when they will not be
+    /// any more.
     pub(crate) async fn is_in_line_with(&self, step: u64) {
         let mut done = self.done.clone();
         let _stopping = done.wait_for(|done| done.step >= step).await;
@@ -177,7 +178,7 @@ impl Enforcement {
         let _stopping = done.wait_for(|done| done.step >= step && is_new(done)).await;
     }
 
-    /// What became of a proposal of the rebalancer in the first look at the state after that step; `None` when its files are nobody's business.
+    /// What became of a proposal of the rebalancer in the first look at the state after that step; `None` when it has no files.
     pub(crate) async fn turned(&self, number: u64, step: u64) -> Option<Result<(), String>> {
         let mut done = self.done.clone();
         match done.wait_for(|done| done.step >= step).await {
@@ -196,7 +197,7 @@ impl Enforcement {
         self.done.borrow().step
     }
 
-    /// Whose files somebody else has changed since then, or changes again and again.
+    /// Containers with files that another program has changed since then, or changes again and again.
     pub(crate) fn drift(&self, since: std::time::Instant) -> Drift {
         self.done.borrow().drifts.since(since)
     }
@@ -206,7 +207,7 @@ impl Enforcement {
         self.done.borrow().regrouped
     }
 
-    /// Of whom idle memory is reclaimed, as of the last look; nobody's while nothing may be written.
+    /// Containers from which idle memory is reclaimed, as of the last look; none while nothing may be written.
     pub(crate) fn reclaims(&self) -> Arc<[Reclaim]> {
         if self.is_lost() {
             return Arc::default();
@@ -214,14 +215,14 @@ impl Enforcement {
         Arc::clone(&self.done.borrow().reclaims)
     }
 
-    /// Comes back when that may have changed since this clone was asked last, and never any more when nobody looks.
+    /// Comes back when that may have changed since this clone was asked last, and never any more when there are no more looks.
     pub(crate) async fn looked(&mut self) {
         if self.done.changed().await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// As long as this is held, memory is being reclaimed of somebody.
+    /// As long as this is held, memory is being reclaimed from a container.
     pub(crate) async fn begin_reclaim(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.reclaiming).lock_owned().await
     }
@@ -274,7 +275,7 @@ enum Wake {
     Changed,
     /// The group of a container that is being started has come, or was written.
     Arrival,
-    /// Somebody else has written.
+    /// Another program has written.
     Heard,
     /// It is time.
     Due,
@@ -315,7 +316,7 @@ impl Looked {
         let took = self.at - begun;
         // Looks take a fifth of the time at most, however much there is to look at.
         self.settle = SETTLE.max(took * 4);
-        // Half of it while somebody is being started: his first instruction is near.
+        // Half of it while a container is being started: its first instruction is near.
         self.breath = BREATH.max(took);
     }
 
@@ -370,13 +371,13 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
         });
         let Some((enforcer, mut outcome, occupancy)) = worked.await else { return };
         task.enforcer = enforcer;
-        // A question is no look: what is due stays due, however often somebody asks.
+        // A question is no look: what is due stays due, however often it is asked.
         if !is_preview {
             looked.note_end(begun);
             if with_sets {
                 (looked.at_sets, looked.is_due) = (looked.at, outcome.is_unsure);
             }
-            // Before anybody hears that this look is over: a start that has waited for it is to be listened for.
+            // Before any caller hears that this look is over: a start that has waited for it is to be listened for.
             let heard = watcher.watch(&task.enforcer.directories(), task.enforcer.awaited());
             looked.is_due |= heard.is_write || task.enforcer.has_unseen_sets();
             looked.may_have_arrived = heard.is_arrival;
@@ -402,7 +403,7 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
 }
 
 impl Ask {
-    /// Whoever asked may have given up.
+    /// The caller may have given up.
     fn answer(self, outcome: Outcome, is_dry: bool) {
         match self {
             Ask::Preview(answer) => {
@@ -545,14 +546,14 @@ fn tell_notice(notice: &Notice) {
             write.unit
         ),
         Notice::Drifted { write, by: Author::Others } => tracing::warn!(
-            "{} was changed to {:?} by somebody else; it is {:?} again ({})",
+            "{} was changed to {:?} by another program; it is {:?} again ({})",
             write.slot,
             write.old,
             write.new,
             write.unit
         ),
         Notice::Contested { write } => tracing::error!(
-            "{} is changed to {:?} by somebody else again and again; it is left alone for a while, \
+            "{} is changed to {:?} by another program again and again; it is left alone for a while, \
              although {} needs {:?}",
             write.slot,
             write.old,

@@ -179,7 +179,7 @@ fn originals_that_cannot_be_read_at_a_start_are_read_later() {
     let told = next.carry_out(wanted(&[("a", "2"), ("b", "1")]), second(0)).unkept.unwrap();
     assert!(told.contains("cannot read ") && told.contains("/originals/journal"), "{told}");
     assert_eq!((kernel.text("a"), kernel.text("b")), ("1".to_owned(), "0".to_owned()));
-    // Nobody asks for it back in vain and hears that it is done.
+    // Giving it back in vain is not told as done.
     let restored = next.give_back();
     assert_eq!((restored.given_back, restored.failures.len()), (0, 1));
     next.read_originals(second(5));
@@ -275,7 +275,7 @@ fn an_interrupt_that_cannot_be_moved_is_not_fought_for() {
         let done = enforcer.carry_out(wanted(&[(path, "0-1")]), second(0));
         assert_eq!((done.failures.len(), done.failing.len()), (0, 0), "{errno}");
         assert_eq!(enforcer.unmovable, Unmovable::from([Slot::file(path)]));
-        // From now on nobody wants it, and it was never changed.
+        // From now on it is not wanted, and it was never changed.
         let done = enforcer.carry_out(wanted(&[]), second(1));
         assert_eq!((kernel.writes(), done.changed), (1, 0));
     }

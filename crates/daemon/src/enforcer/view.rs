@@ -19,7 +19,7 @@ pub struct FilePlanView {
     /// Threads that are moved into groups afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MoveView>,
-    /// What is reclaimed of whom again and again.
+    /// What is reclaimed from which container again and again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reclaims: Vec<ReclaimView>,
     /// Files that are wanted and cannot be read.
@@ -36,7 +36,7 @@ pub struct FilePlanView {
     pub changed: usize,
     /// How many failures these are: files, and groups of resctrl that could not be made, removed or filled.
     pub failing: usize,
-    /// Files that somebody else changed again and again, and that are left to him for a while.
+    /// Files that another program changed again and again, and that are left to it for a while.
     pub contested: usize,
 }
 
@@ -69,14 +69,14 @@ pub struct WriteView {
     pub pass: String,
     /// The file.
     pub path: String,
-    /// The line, in a file whose lines have keys.
+    /// The line, in a file that has keys on its lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// What it says.
     pub old: String,
     /// What it is to say.
     pub new: String,
-    /// For whom.
+    /// The container or other unit that it is for.
     pub unit: String,
     /// Why.
     pub reason: String,
@@ -100,7 +100,7 @@ pub struct ReclaimView {
 pub struct ImpossibleView {
     /// The file, with its line.
     pub slot: String,
-    /// For whom.
+    /// The container or other unit that it is for.
     pub unit: String,
     /// What the kernel says.
     pub why: String,
@@ -139,7 +139,7 @@ fn move_views(groups: &GroupOutcome) -> Vec<MoveView> {
     moves.collect()
 }
 
-/// One line per group that is made or removed, and per container whose threads are moved.
+/// One line per group that is made or removed, and per container with threads that are moved.
 pub(super) fn render_groups(groups: &GroupOutcome) -> String {
     let changes = group_views(groups).iter().map(render_group).collect::<String>();
     changes + &move_views(groups).iter().map(render_move).collect::<String>()
@@ -225,7 +225,7 @@ pub fn render_file_plan_view(view: &FilePlanView) -> String {
         (view.changed, "are changed by bayplan, and remembered as before"),
         (
             view.contested,
-            "are changed by somebody else again and again, and left alone for a while",
+            "are changed by another program again and again, and left alone for a while",
         ),
     ] {
         if count > 0 {

@@ -3,7 +3,7 @@
 //! What happens where a container is being started is told at once, everything else when there has been a look for long enough.
 //!
 //! Writes of processes to files of kernfs are told like any others (inotify(7), `IN_MODIFY`); what the kernel changes by itself is not, and is
-//! found by the sweep. Where there is no inotify left, the sweep has to do. Whoever trusts in silence asks whether everything was listened to
+//! found by the sweep. Where there is no inotify left, the sweep has to do. Code that trusts in silence asks whether everything was listened to
 //! ([`Watcher::may_have_missed`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -33,7 +33,7 @@ pub(super) struct Watcher {
     may_have_missed: bool,
 }
 
-/// What somebody has done.
+/// What other programs have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heard {
     /// In a directory that is awaited, or it may have been.
@@ -60,7 +60,8 @@ fn is_end(event: &Event<OsString>) -> bool {
     event.mask.contains(EventMask::IGNORED)
 }
 
-/// If it is there again, it is to be watched again. Where events were lost, that of its end may be among them; whoever is watched already keeps his watch.
+/// If it is there again, it is to be watched again. Where events were lost, that of its end may be among them; a file that is watched already keeps
+/// its watch.
 fn forget(watched: &mut BTreeMap<String, WatchDescriptor>, event: &Event<OsString>) {
     if event.mask.contains(EventMask::Q_OVERFLOW) {
         watched.clear();
@@ -144,7 +145,8 @@ impl Watcher {
         std::mem::replace(&mut self.may_have_missed, false) || self.ear.is_none()
     }
 
-    /// Comes back when something has happened in a directory that is awaited (`true`), and when somebody has written to any file and it is `calm`.
+    /// Comes back when something has happened in a directory that is awaited (`true`), and when another program has written to any file and it is
+    /// `calm`.
     pub(super) async fn changed(&mut self, calm: Instant) -> bool {
         if self.awaited.is_empty() {
             // The kernel keeps what happens until then, and of many writes to a file in a row one.
@@ -207,7 +209,7 @@ mod tests {
         timeout(limit, watcher.changed(Instant::now())).await.unwrap();
     }
 
-    /// Whoever trusts in silence must not do so when nobody listened.
+    /// Silence must not be trusted when nothing was listened to.
     #[tokio::test]
     async fn silence_counts_only_where_everything_was_listened_to() {
         let root = tempfile::tempdir().unwrap();

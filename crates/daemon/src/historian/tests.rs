@@ -47,6 +47,7 @@ fn opening(kind: Kind, machine: &str, words: &[&str]) -> Vec<Entry> {
         config: String::new(),
         mode: Mode::Placing,
         live: Vec::new(),
+        groups: Vec::new(),
     };
     let node = Entry { node: Some(Box::new(node)), ..Entry::new(kind) };
     [machine, node].into_iter().chain(entries(words)).collect()

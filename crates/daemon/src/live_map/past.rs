@@ -251,6 +251,8 @@ impl Moment {
             idle: String::new(),
             closed: String::new(),
             pools: pools.iter().flat_map(Pools::iter).map(map_pool).collect(),
+            // The history does not tell of groups.
+            groups: Vec::new(),
             containers,
         }
     }

@@ -29,8 +29,22 @@ pub(crate) struct MapView {
     /// Shared, and closed to other exclusive containers.
     pub(crate) closed: String,
     pub(crate) pools: Vec<MapPool>,
+    /// By type and number.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) groups: Vec<MapGroup>,
     /// By name.
     pub(crate) containers: Vec<MapContainer>,
+}
+
+/// A group of containers with a common CPU set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct MapGroup {
+    /// Its type and number.
+    pub(crate) name: String,
+    /// All of its CPUs.
+    pub(crate) cpus: String,
+    /// Those that its members share.
+    pub(crate) shared: String,
 }
 
 /// A pool.
@@ -59,6 +73,9 @@ pub(crate) struct MapContainer {
     pub(crate) cpus: String,
     pub(crate) mems: String,
     pub(crate) pool: String,
+    /// Its group; empty: none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) group: String,
     /// Where it does not have what was asked for it, and which other containers run on its CPUs, a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) problems: Vec<String>,
@@ -73,6 +90,11 @@ impl MapView {
             cpus: pool.cpus.clone(),
             shared: pool.shared_cpus.clone(),
         });
+        let groups = status.groups.iter().map(|group| MapGroup {
+            name: group.name.clone(),
+            cpus: group.cpus.clone(),
+            shared: group.shared_cpus.clone(),
+        });
         MapView {
             format: FORMAT,
             at,
@@ -84,6 +106,7 @@ impl MapView {
             idle: cpus.idle.clone(),
             closed: cpus.closed.clone(),
             pools: pools.collect(),
+            groups: groups.collect(),
             containers: status.containers.iter().map(MapContainer::from).collect(),
         }
     }
@@ -102,6 +125,7 @@ impl From<&ContainerStatus> for MapContainer {
             cpus: it.cpus_text().to_owned(),
             mems: it.mems_text().to_owned(),
             pool: it.pool.clone(),
+            group: it.group.clone(),
             problems: if it.is_off() { it.holds_texts() } else { Vec::new() },
         }
     }

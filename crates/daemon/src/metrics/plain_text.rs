@@ -1,4 +1,4 @@
-//! The older of Prometheus' two text formats, for whoever does not ask for OpenMetrics: `curl`, `promtool check metrics`, and other collectors.
+//! The older of Prometheus' two text formats, for clients that do not ask for OpenMetrics: `curl`, `promtool check metrics`, and other collectors.
 //!
 //! The samples are the same. The older format knows neither units nor an end, calls a counter by the name of its samples, and has no type for
 //! information (prometheus.io, "Exposition formats", version 0.0.4).

@@ -1,5 +1,5 @@
 //! The daemon as a process, under the names that every exporter has (prometheus.io, "Writing client libraries", "Process metrics"). In: `/proc/self`
-//! (filesystems/proc.rst) and the clock at the start. Out: metrics, made when somebody scrapes. What cannot be read is absent.
+//! (filesystems/proc.rst) and the clock at the start. Out: metrics, made at each scrape. What cannot be read is absent.
 
 use std::fmt;
 use std::fs;

@@ -46,7 +46,7 @@ impl Rebalancing {
         );
         registry.register(
             "rebalance_verdicts",
-            "How what the rebalancer has turned was judged; kept: it helped, covered: another change helps without it, over: it is not needed any more, ended: who had moved is back by what came later, refused: it could not be done; all but kept are undone, but an owner of CPUs stays where it was moved to (move-owner)",
+            "How what the rebalancer has turned was judged; kept: it helped, covered: another change helps without it, over: it is not needed any more, ended: a later change has moved the container back, refused: it could not be done; all but kept are undone, but an exclusive container stays where it was moved to (move-owner)",
             self.verdicts.clone(),
         );
         registry.register(

@@ -1,6 +1,6 @@
-//! The last reading as metrics. In: a reading. Out: text for Prometheus, made when somebody scrapes.
+//! The last reading as metrics. In: a reading. Out: text for Prometheus, made at each scrape.
 //!
-//! `table.rs` has every metric. A value that nobody counts has no line, and a metric without values is absent.
+//! `table.rs` has every metric. A value that is not counted has no line, and a metric without values is absent.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// The other half, whose labels are names that users choose.
+    /// The other half, with labels that are names that users choose.
     pub(crate) fn of_containers(&self) -> Shown {
         Shown { is_of_containers: true, ..self.clone() }
     }
@@ -40,7 +40,7 @@ type Labels = Vec<(&'static str, String)>;
 /// A value that is absent has no line.
 pub(super) type Labelled = (Labels, Option<f64>);
 
-/// Whose values they are. Those of containers have names that users choose, and are not told to everybody.
+/// What has these values. Those of containers have names that users choose, and are not told to every client.
 #[derive(Clone, Copy)]
 pub(super) enum Values {
     /// Of the node and its CPUs.

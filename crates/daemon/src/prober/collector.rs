@@ -60,7 +60,7 @@ struct OfProbe {
     state: &'static str,
 }
 
-/// Which probes count; without names of containers, and so for everybody.
+/// Which probes count; without names of containers, and so for every client.
 #[derive(Debug)]
 pub(crate) struct ProbeTable(pub(crate) Sightings);
 
@@ -98,7 +98,7 @@ fn encode_table(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result
         }
     }
     let Some(drain) = told.drains.back() else { return Ok(()) };
-    let help = "Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note who it was; the containers' own sums have it, too, but for CPUs that have changed hands";
+    let help = "Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note what ran; the containers' own sums have it, too, but for CPUs that have changed hands";
     let unit = Some(&Unit::Seconds);
     encoder
         .encode_descriptor("intrusion_unnamed", help, unit, MetricType::Counter)?
@@ -130,7 +130,7 @@ fn encode_counts(
     containers: &[(&Seen, &Counters)],
     encoder: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
-    let help = "Times that a task of the container left a CPU and could have gone on, by whom it was needed for; quota: nobody";
+    let help = "Times that a task of the container left a CPU and could have gone on, by what took the CPU; quota: nothing did";
     let mut family =
         encoder.encode_descriptor("container_preemptions", help, None, MetricType::Counter)?;
     for (seen, counters) in containers {

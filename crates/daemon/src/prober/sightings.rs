@@ -1,4 +1,4 @@
-//! What the probes have told, for whoever asks. Who needs it to be of this moment has them read anew.
+//! What the probes have told, for all that ask. A caller that needs it to be of this moment has them read anew.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use bayplan_types::CpuSet;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-/// Reading takes milliseconds. Who waits longer does without.
+/// Reading takes milliseconds. A caller that would wait longer does without.
 const READ_WITHIN: Duration = Duration::from_secs(1);
 
-/// Who comes is watched after this, so that many who come together cost one reading.
+/// A container that comes is watched after this, so that many that come together cost one reading.
 const GATHERED_FOR: Duration = Duration::from_secs(1);
 
 /// How far back `recent` reaches.
@@ -36,11 +36,11 @@ pub(crate) struct Sightings(Arc<Board>);
 #[derive(Debug, Default)]
 struct Board {
     told: Mutex<Told>,
-    /// Somebody wants them read now.
+    /// A caller wants them read now.
     asked: Notify,
-    /// Somebody came, went, or has other CPUs.
+    /// A container came, went, or has other CPUs.
     changed: Notify,
-    /// Wakes who waits for a reading.
+    /// Wakes callers that wait for a reading.
     renewed: Notify,
 }
 
@@ -51,7 +51,7 @@ pub(crate) type Paths = BTreeMap<CgroupId, String>;
 pub(super) struct Told {
     /// What counts; empty while probes are off.
     pub(super) table: Vec<Probe>,
-    /// Who is watched.
+    /// The containers that are watched.
     pub(super) containers: Vec<Seen>,
     /// Cgroups of processes that are in no container, as far as they are there.
     pub(super) paths: Paths,
@@ -68,7 +68,7 @@ impl Sightings {
         self.0.renewed.notify_waiters();
     }
 
-    /// A new drain, made at `now`, of `containers`, with the paths of others whom it names.
+    /// A new drain, made at `now`, of `containers`, with the paths of others that it names.
     pub(crate) fn tell(
         &self,
         table: Vec<Probe>,
@@ -89,7 +89,7 @@ impl Sightings {
         self.0.renewed.notify_waiters();
     }
 
-    /// A drain made now, and whose counters it has; `None` while nothing counts. The last one where that takes too long.
+    /// A drain made now, and the containers that it counts; `None` while nothing counts. The last one where that takes too long.
     pub(crate) async fn renewed(&self) -> Option<(Vec<Seen>, Drain)> {
         let renewed = self.0.renewed.notified();
         let mut renewed = std::pin::pin!(renewed);
@@ -101,12 +101,12 @@ impl Sightings {
         self.latest()
     }
 
-    /// Comes back when somebody waits in [`Sightings::renewed`].
+    /// Comes back when a caller waits in [`Sightings::renewed`].
     pub(super) async fn asked(&self) {
         self.0.asked.notified().await;
     }
 
-    /// Somebody came, went, or has other CPUs: what they do counts for them only from when the probes are told.
+    /// A container came, went, or has other CPUs: what it does counts for it only from when the probes are told.
     pub(crate) fn note_change(&self) {
         self.0.changed.notify_one();
     }

@@ -1,4 +1,4 @@
-//! The task that keeps the probes in line with who runs where, and reads them.
+//! The task that keeps the probes in line with which container runs where, and reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ use crate::inbox::Inbox;
 use crate::lookups::Lookups;
 use crate::tasks::blocking;
 
-/// How often the probes are read while nobody asks for it.
+/// How often the probes are read while they are not asked.
 const PERIOD: Duration = Duration::from_secs(5);
-/// They are read anyway when nobody has asked for so long.
+/// They are read anyway when they were not asked for so long.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the task works with.
@@ -100,7 +100,7 @@ impl ProberTask {
         let mut wait = Duration::ZERO;
         let mut told = None;
         while self::wanted(&self.config.borrow()) == wanted {
-            // Whoever asks regularly is the only one for whom they are read, but for those who come.
+            // They are read only for callers that ask regularly, and for containers that come.
             wait = tokio::select! {
                 () = self.sightings.asked() => ASKED_WITHIN,
                 () = self.sightings.changed() => PERIOD,
@@ -116,7 +116,7 @@ impl ProberTask {
             });
             let Some((same, read)) = read.await else { return };
             prober = same;
-            // Some are attached only when somebody owns CPUs.
+            // Some are attached only when a container owns CPUs.
             prober.told = warn_of(prober.probes.table(), prober.told);
             match read {
                 Ok((seen, drain)) => {
@@ -204,7 +204,7 @@ impl Prober {
         Ok((newest(seen), drain))
     }
 
-    /// Whoever is named for the first time is looked for now, because he may be gone soon.
+    /// A task that is named for the first time is looked for now, because it may be gone soon.
     fn find_others(&mut self, drain: &Drain) {
         let intruders = drain.intrusions.values().flat_map(BTreeMap::keys);
         let cgroup = |who| if let Who::Process(id) = who { Some(id) } else { None };

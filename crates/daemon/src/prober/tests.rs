@@ -81,7 +81,7 @@ fn tell(sightings: &Sightings, start: Instant, after: u64) {
     sightings.tell(table(), (containers, BTreeMap::new()), drain(start, after), at);
 }
 
-/// The same on a machine that counts every event, three cycles for two instructions, and a quarter of the time for somebody else.
+/// The same on a machine that counts every event, three cycles for two instructions, and a quarter of the time for another user of the counters.
 pub(crate) fn told_with_events(afters: &[u64]) -> Sightings {
     let (sightings, start) = (Sightings::default(), Instant::now());
     for after in afters {
@@ -345,7 +345,7 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_container_run_delay_seconds_count{namespace="default",pod="pod",container="owner"} 10
         bayplan_container_run_delay_seconds_sum{namespace="default",pod="pod",container="other"} 0.00001
         bayplan_container_run_delay_seconds_count{namespace="default",pod="pod",container="other"} 10
-        # HELP bayplan_container_preemptions Times that a task of the container left a CPU and could have gone on, by whom it was needed for; quota: nobody
+        # HELP bayplan_container_preemptions Times that a task of the container left a CPU and could have gone on, by what took the CPU; quota: nothing did
         # TYPE bayplan_container_preemptions counter
         bayplan_container_preemptions_total{namespace="default",pod="pod",container="owner",by="itself"} 0
         bayplan_container_preemptions_total{namespace="default",pod="pod",container="owner",by="container"} 10
@@ -386,7 +386,7 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
         bayplan_container_intrusions_total{namespace="default",pod="pod",container="owner",kind="vector"} 0
         # HELP bayplan_container_updates CPU sets written through the runtime for other containers' sake.
         # TYPE bayplan_container_updates counter
-        # HELP bayplan_intrusion_unnamed_seconds Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note who it was; the containers' own sums have it, too, but for CPUs that have changed hands
+        # HELP bayplan_intrusion_unnamed_seconds Of the time that others ran on CPUs that containers own, that for which the kernel had no room to note what ran; the containers' own sums have it, too, but for CPUs that have changed hands
         # TYPE bayplan_intrusion_unnamed_seconds counter
         # UNIT bayplan_intrusion_unnamed_seconds seconds
         bayplan_intrusion_unnamed_seconds_total 0.5

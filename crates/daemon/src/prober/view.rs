@@ -61,7 +61,7 @@ pub struct ContainerAudit {
     pub run_delay_seconds: f64,
     /// Times that a task left a CPU.
     pub runs: u64,
-    /// Times that one left it and could have gone on, by whom the CPU was needed for: `itself`, `container`, `system`, `quota` (nobody).
+    /// Times that one left it and could have gone on, by what the CPU was needed for: `itself`, `container`, `system`, `quota` (no task).
     pub preempted_by: BTreeMap<String, u64>,
     /// Moves to another CPU, by the nearest that holds both: `core`, `l3`, `numa`, `package`, `machine`.
     pub migrations: BTreeMap<String, u64>,
@@ -73,7 +73,7 @@ pub struct ContainerAudit {
     pub events_counted_share: Option<f64>,
     /// The same over the last minute; null until there are two readings.
     pub recent: Option<Recent>,
-    /// Who else ran on CPUs that it owns, most time first.
+    /// What else ran on CPUs that it owns, most time first.
     pub intruders: Vec<IntruderView>,
 }
 
@@ -105,7 +105,7 @@ pub struct Recent {
     pub cache_misses: Option<f64>,
 }
 
-/// Somebody on somebody else's CPU.
+/// An intruder on a CPU of another container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IntruderView {
     /// Where.
@@ -251,7 +251,8 @@ fn intruders_of(
     views
 }
 
-/// What one has taken between two readings. Who has lost his name in between has taken it with him to the others: what he had is nothing new there.
+/// What one has taken between two readings. An intruder that has lost its name in between has taken it with it to the others: what it had is nothing
+/// new there.
 fn recent_ns(
     intruder: &Intruder,
     then: &BTreeMap<Intruder, Intrusion>,
@@ -260,7 +261,7 @@ fn recent_ns(
     let of = |list: &BTreeMap<Intruder, Intrusion>, it| list.get(it).map_or(0, |sum| sum.ns);
     let (had, has) = (of(then, intruder), of(now, intruder));
     if !matches!(intruder.who, Who::Others(_)) {
-        // He may have come back under it, and then begins at nothing.
+        // It may have come back under its name, and then begins at nothing.
         return has.checked_sub(had).unwrap_or(has);
     }
     let joined = then.iter().filter(|(it, _)| it.among_others() == *intruder);
@@ -268,7 +269,7 @@ fn recent_ns(
     has.saturating_sub(had).saturating_sub(joined.sum())
 }
 
-/// A container that is watched goes by its name, and who is in none by the path of his cgroup while that is there.
+/// A container that is watched goes by its name, and a process in none by the path of its cgroup while that is there.
 pub(super) fn name_of(who: Who, all: &[Seen], paths: &Paths) -> String {
     let found = match who {
         Who::Container(id) => all

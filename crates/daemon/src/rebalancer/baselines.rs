@@ -1,4 +1,4 @@
-//! What is usual, on disk. In: baselines. Out: the same after a restart, so that nobody has to suffer for half an hour before it shows.
+//! What is usual, on disk. In: baselines. Out: the same after a restart, so that no container has to suffer for half an hour before it shows.
 //!
 //! In the lines of the journal, in a file of its own that is written anew as a whole, seldom: what is lost with a crash is minutes of learning. What cannot be
 //! used of it is left out and told.

@@ -12,10 +12,10 @@ use super::task::{Looker, RebalancerTask};
 use crate::enforcer::{Enforcement, LOST};
 use crate::inbox::Inbox;
 
-/// Files are written within milliseconds; who waits longer does not know whether they are.
+/// Files are written within milliseconds; after a longer wait it is not known whether they are.
 pub(super) const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Before the daemon stops: nobody would judge any more what is turned.
+/// Before the daemon stops: what is turned would not be judged any more.
 pub(crate) async fn take_back(inbox: &Inbox, enforcement: &Enforcement) {
     let taken_back = async {
         let answer = inbox.ask(Event::Turn(Turned::default())).await;
@@ -58,10 +58,10 @@ impl RebalancerTask {
         Some(())
     }
 
-    /// Who was made to leave CPUs runs there again where too few others would be left for what it asks for now, together with who has come there since, or
-    /// where it owns CPUs now: then that has ended, and is told so. It does not come back by itself. Of several moves of one container the newest ends first,
-    /// and the others only if it still runs on CPUs that they are about. So it is with memory that belongs elsewhere now, or for which there is no room at home any more. Gives where everybody is
-    /// then.
+    /// A container that was made to leave CPUs runs there again where too few others would be left for what it asks for now, together with those that
+    /// have come there since, or where it owns CPUs now: then that has ended, and is told so. It does not come back by itself. Of several moves of
+    /// one container the newest ends first, and the others only if it still runs on CPUs that they are about. So it is with memory that belongs
+    /// elsewhere now, or for which there is no room at home any more. Gives where all containers are then.
     pub(super) async fn end_moves(
         &self,
         looker: &mut Looker,
@@ -105,8 +105,8 @@ impl RebalancerTask {
         Some(Some(step))
     }
 
-    /// Whether somebody is told to run where he is not to leave. A runtime that refuses is asked again by the next sync, and who is still where he was is judged
-    /// as such.
+    /// Whether a container is told to run where it is not to leave. A runtime that refuses is asked again by the next sync, and a container that is
+    /// still where it was is judged as such.
     async fn has_left(&self, proposal: &Proposal) -> Option<Outcome> {
         let Proposal { knob, target, leave, .. } = proposal;
         let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
@@ -160,14 +160,14 @@ pub(super) fn ended_moves(turned: &Turned, occupancy: &Occupancy) -> BTreeMap<u6
     moves.chain(homes).collect()
 }
 
-/// Why somebody is where it is not to be.
+/// Why a container is where it is not to be.
 fn why_there(knob: Knob, it: &Occupant) -> &'static str {
     match it {
         _ if it.is_left_alone => "its CPUs are not Bayplan's to say",
         _ if it.exclusive.is_empty() => "too few other CPUs would be left for it",
         _ if knob == Knob::MoveOwner => {
-            "no other CPUs of its NUMA nodes can be its own that are as good, or it may not be moved now"
+            "no other CPUs of its NUMA nodes that are as good can be exclusive to it, or it may not be moved now"
         }
-        _ => "it has CPUs of its own",
+        _ => "it has exclusive CPUs",
     }
 }

@@ -1,8 +1,9 @@
 //! Memory that is brought home: a change of the state, of which the runtime is told. In: a proposal that stands. Out: how that ended, by what the kernel says.
 //!
-//! Whoever writes `cpuset.mems` waits until the kernel has moved the pages (cgroup v2, since Linux 5.15), and meanwhile nobody else can change a cpuset or enter
-//! a cgroup: so not more is moved than that takes a moment. What does not fit stays where it is, and whoever asks for more on a full node may be killed for it
-//! (cgroup-v2.rst, "cpuset.mems"): so it is looked first how much would come, and how much room there is, beside what the ledger has set aside.
+//! The process that writes `cpuset.mems` waits until the kernel has moved the pages (cgroup v2, since Linux 5.15), and meanwhile no other can change
+//! a cpuset or enter a cgroup: so not more is moved than that takes a moment. What does not fit stays where it is, and a container that asks for more
+//! on a full node may be killed for it (cgroup-v2.rst, "cpuset.mems"): so it is looked first how much would come, and how much room there is, beside
+//! what the ledger has set aside.
 //!
 //! It is one write. On the way over nodes in between the kernel would put pages on any of those that stay, not on the nearest.
 

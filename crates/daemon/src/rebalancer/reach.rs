@@ -11,8 +11,8 @@ use bayplan_rebalance::Knob;
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::{ClassesKnown, SCARCE};
 
-/// Knobs that need a kernel file, and the file. Each exists since another kernel: `cpu.idle` 5.15, `cpu.max.burst` 5.14. Pages follow `cpuset.mems` of cgroup v2
-/// since 5.15; that of version 1 leaves them where they are unless somebody says otherwise.
+/// Knobs that need a kernel file, and the file. Each exists since another kernel: `cpu.idle` 5.15, `cpu.max.burst` 5.14. Pages follow `cpuset.mems`
+/// of cgroup v2 since 5.15; that of version 1 leaves them where they are unless told otherwise.
 const FILES: [(Knob, &str); 4] = [
     (Knob::Idle, "cpu.idle"),
     (Knob::Suppress, "cpu.max"),
@@ -38,10 +38,10 @@ pub(super) struct Reach {
     pub(super) classes: Option<Arc<ClassesKnown>>,
 }
 
-/// What is known of who writes files.
+/// What is known of the task that writes files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writing {
-    /// Nobody does any more.
+    /// It does not write any more.
     pub(super) is_lost: bool,
     /// How often groups of resctrl were made or removed.
     pub(super) regrouped: u64,

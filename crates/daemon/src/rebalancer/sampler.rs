@@ -1,7 +1,7 @@
 //! From two readings to samples. In: counters of the kernel's files and of the probes. Out: what each container did and suffered in between.
 //!
-//! Each source has its own clock: rates are over the time between two readings of that source. What nobody measures is `None`, and so is what the probes were not
-//! asked for in time: who judges a change must not see what was before it.
+//! Each source has its own clock: rates are over the time between two readings of that source. What is not measured is `None`, and so is what the
+//! probes were not asked for in time: the judgement of a change must not see what was before it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Everybody of whom two readings tell; with what the probes add, where they count.
+    /// All containers of which two readings tell; with what the probes add, where they count.
     pub(super) fn sample(
         &mut self,
         occupancy: &Occupancy,
@@ -91,7 +91,7 @@ impl Sampler {
         };
         if let Some(before) = self.drain.as_ref().filter(|before| before.at < drain.at) {
             let mut rates = rates_between(before, &drain);
-            // Who was not in the drain before has counted for an unknown time.
+            // A container that was not in the drain before has counted for an unknown time.
             rates.retain(|cgroup, _| before.containers.contains_key(cgroup));
             let labels = |it: &Seen| ContainerLabels {
                 namespace: it.namespace.clone(),
@@ -152,7 +152,7 @@ pub(super) fn add_rates(sample: &mut Sample, rates: &Rates) {
     let next = || delay_bucket_ends().last().map(|last| Duration::from_nanos(2 * last));
     let beyond = || rates.has_runs.then(next);
     sample.delay_p99 = rates.delay_p99.or_else(|| beyond().flatten());
-    // For the system's tasks nobody is to blame who could be asked; a client of a server on the same CPU is among them at every answer.
+    // For the system's tasks there is no container to blame; a client of a server on the same CPU is among them at every answer.
     let mut by = Preempter::ALL.iter().zip(rates.preempted_by);
     sample.preempted = by.find(|(by, _)| **by == Preempter::Container).map(|(_, rate)| rate);
     sample.cycles_per_instruction = rates.cycles_per_instruction;

@@ -1,4 +1,4 @@
-//! Who runs where, in the words of the rebalancer. In: occupancy, the machine, how long everybody is where he is. Out: a scene.
+//! Which container runs where, in the words of the rebalancer. In: occupancy, the machine, how long every container is where it is. Out: a scene.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::reach::Reach;
 use crate::config::RebalanceConfig;
 use crate::enforcer::{Drift, SCARCE};
 
-/// Since when everybody is where he is.
+/// Since when every container is where it is.
 #[derive(Debug, Default)]
 pub(super) struct Stays(BTreeMap<ContainerId, (String, CpuSet, NodeSet, Duration)>);
 
 impl Stays {
-    /// Who is new or elsewhere is there since `now`.
+    /// A container that is new or elsewhere is there since `now`.
     pub(super) fn note(&mut self, occupancy: &Occupancy, now: Duration) {
         let mut before = std::mem::take(&mut self.0);
         for Occupant { id, runtime_id, cpus, mems, .. } in &occupancy.occupants {
@@ -42,7 +42,7 @@ impl Stays {
 /// How far the rebalancer may go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds<'a> {
-    /// With whom.
+    /// With which containers.
     pub(super) config: &'a RebalanceConfig,
     /// With what.
     pub(super) reach: &'a Reach,
@@ -94,8 +94,8 @@ pub(super) fn scene_of(
     }
 }
 
-/// What was measured while somebody else changed kernel files is not what was decided, so nothing is changed or judged by it. Whose files are contested is
-/// not acted on until they are not: else one fight would stop everything.
+/// What was measured while another program changed kernel files is not what was decided, so nothing is changed or judged by it. A container with
+/// contested files is not acted on until they are not: else one fight would stop everything.
 pub(super) fn note_drift(scene: &mut Scene, drift: &Drift) {
     for it in scene.residents.values_mut() {
         if drift.contested.contains(&it.name) {
@@ -107,7 +107,7 @@ pub(super) fn note_drift(scene: &mut Scene, drift: &Drift) {
     }
 }
 
-/// How far to go with everybody. Where nothing can be turned, it is said what would be.
+/// How far to go with each container. Where nothing can be turned, it is said what would be.
 fn modes_of(occupancy: &Occupancy, bounds: Bounds<'_>) -> BTreeMap<ContainerId, Mode> {
     let Bounds { config, reach } = bounds;
     let most = if reach.knobs.is_empty() { Mode::Observe } else { Mode::Act };
@@ -136,9 +136,9 @@ fn may_turn(
         Knob::Suppress => all_act(&|it| it.spec.pod.qos == Some(QosClass::BestEffort)),
         // Where their time can be limited, they keep the choice of CPUs.
         Knob::Confine => !reach.knobs.contains(&Knob::Suppress),
-        // Who has said how much it may save up has decided that.
+        // A pod that has said how much it may save up has decided that.
         Knob::Burst => of.tuning.burst_percent.is_none(),
-        // CPUs of one's own are a promise: only who gave its pod the annotation has agreed to others.
+        // Exclusive CPUs are a promise: only a pod with the annotation has agreed to others.
         Knob::MoveOwner => of.tuning.rebalance == Some(RebalanceWish::Act),
         _ => true,
     }
@@ -157,7 +157,7 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
     let may_go = !it.is_immovable
         && (has_choice(&it.cpus) || (it.may_share_elsewhere && has_choice(topology.cpus())));
     let around = topology.nodes_of(&it.cpus);
-    // Nobody leaves his NUMA nodes with CPUs of his own.
+    // No container leaves its NUMA nodes with exclusive CPUs.
     let has_other_cache = || around.iter().all(|node| node_is_wide(topology, node));
     let may_go_as_owner = owns_all && !it.is_immovable && !it.is_left_alone && has_other_cache();
     let offered = [

@@ -32,7 +32,7 @@ use crate::tasks::blocking;
 
 /// What a crash loses is so much learning at most.
 const SAVE_EVERY: Duration = Duration::from_secs(600);
-/// Who came or moved is not judged for so many looks.
+/// A container that came or moved is not judged for so many looks.
 const WARM_UP: u32 = 6;
 
 /// Why nothing is looked at.
@@ -189,7 +189,7 @@ impl RebalancerTask {
         Some(())
     }
 
-    /// Nobody reads counters any more, so nobody would judge what is turned. `None` when the daemon is stopping.
+    /// Counters are not read any more, so what is turned would not be judged. `None` when the daemon is stopping.
     pub(super) async fn give_up(&self, looker: &mut Option<Looker>) -> Option<()> {
         if let Some(looker) = looker {
             self.withdraw(looker).await?;
@@ -306,7 +306,7 @@ impl RebalancerTask {
     }
 }
 
-/// What everything is concluded from, for whoever wants to know why nothing is.
+/// What everything is concluded from, for finding out why nothing is.
 fn tell_samples(scene: &Scene, samples: &BTreeMap<ContainerId, Sample>) {
     tracing::debug!(idle = ?scene.idle.values().collect::<Vec<_>>(), "rebalance: CPUs");
     for (id, sample) in samples {
@@ -328,7 +328,7 @@ fn unrest_text(unrest: Unrest) -> &'static str {
         Unrest::Paused => "it is paused",
         Unrest::Restored => "everything is restored",
         Unrest::Creating => "containers are being created or changed",
-        Unrest::Drift => "somebody else has changed kernel files of containers",
+        Unrest::Drift => "another program has changed kernel files of containers",
         Unrest::Overload => "the daemon is late",
     }
 }

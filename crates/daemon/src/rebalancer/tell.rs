@@ -1,4 +1,4 @@
-//! What is told of a decision: to the log, the metrics, the history, and whoever asks.
+//! What is told of a decision: to the log, the metrics, the history, and to queries.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::task::RebalancerTask;
 use super::view::{InFile, Remembered};
 use crate::enforcer::LOST;
 
-/// Those of the scene by their names; who is gone by number.
+/// Those of the scene by their names; one that is gone by number.
 struct Names<'a>(BTreeMap<ContainerId, &'a str>);
 
 impl<'a> Names<'a> {
@@ -96,7 +96,7 @@ impl RebalancerTask {
         self.tell_end(number, ProposalState::Undone, verdict, format!("ended: {why}")).await
     }
 
-    /// Nobody can take back what is in kernel files: each of them is told once.
+    /// What is in kernel files cannot be taken back any more: each of them is told once.
     pub(super) async fn tell_stuck(&self) -> Option<()> {
         for it in self.told.stuck(LOST) {
             let why = format!("stuck: {LOST} ({})", it.view.text);

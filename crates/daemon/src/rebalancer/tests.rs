@@ -121,7 +121,7 @@ fn who_leaves_the_cpu_to_a_client_outside_of_containers_is_not_preempted() {
     assert_eq!(sample, due);
 }
 
-/// Before, it counted as not measured, so whoever waited for longest did not wait at all.
+/// Before, it counted as not measured, so the container that waited for longest did not wait at all.
 #[test]
 fn a_delay_beyond_the_last_limit_of_the_probes_is_a_long_one_and_not_none() {
     let delay = |rates| {
@@ -178,7 +178,7 @@ fn annotated(wish: &str, occupant: Occupant) -> Occupant {
     occupant
 }
 
-/// Mode and knobs of everybody on a node in mode `act` that can turn all that is in files.
+/// Mode and knobs of all containers on a node in mode `act` that can turn all that is in files.
 fn check_offer(occupants: Vec<Occupant>, expected: Expect) {
     check_offer_of([Knob::Idle, Knob::Suppress, Knob::Burst].into(), occupants, expected);
 }
@@ -261,7 +261,7 @@ fn who_is_limited_keeps_its_cpus_and_who_cannot_be_leaves_some() {
     );
 }
 
-/// On a node with two caches of one CPU, in mode `act` for everybody.
+/// On a node with two caches of one CPU, in mode `act` for all containers.
 #[track_caller]
 fn check_moves(occupant: Occupant, expected: &[Knob]) {
     check_moves_on("numa:1 l3:2 core:1 pu:1", occupant, expected);
@@ -296,7 +296,7 @@ fn who_shares_is_moved_unless_bound_and_who_owns_cpus_only_if_his_pod_agrees() {
     check_moves(Occupant { is_left_alone: true, ..agreed.clone() }, &[]);
     // Its shared part would stay.
     check_moves(Occupant { cpus: "0-1".parse().unwrap(), ..agreed.clone() }, &[]);
-    // Who owns CPUs does not leave his NUMA node; who shares does.
+    // An exclusive container does not leave its NUMA node; a shared one does.
     check_moves_on("numa:2 l3:1 core:1 pu:1", agreed, &[]);
     check_moves_on("numa:2 l3:1 core:1 pu:1", free, &[Knob::Move]);
 }
@@ -343,7 +343,7 @@ fn who_is_elsewhere_is_there_anew() {
     assert_eq!((since(&scene, 1), since(&scene, 2)), (1, 2));
 }
 
-/// Unrest and modes after somebody else has changed files of `changed`, and again and again those of `contested`.
+/// Unrest and modes after another program has changed files of `changed`, and again and again those of `contested`.
 fn check_drift(changed: &[&str], contested: &[&str], expected: Expect) {
     let names = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect();
     let drift = Drift { changed: names(changed), contested: names(contested) };

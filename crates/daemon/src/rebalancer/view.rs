@@ -157,7 +157,7 @@ impl Told {
         kept.proposals.iter_mut().filter(over).for_each(|it| it.in_file = InFile::No);
     }
 
-    /// Nobody writes kernel files any more, for this reason. Gives those that may be in them, whatever was told of them, and were not told so yet.
+    /// Kernel files are not written any more, for this reason. Gives those that may be in them, whatever was told of them, and were not told so yet.
     pub(super) fn stuck(&self, why: &str) -> Vec<Remembered> {
         let mut kept = self.kept();
         let in_files = kept.proposals.iter_mut().filter(|it| it.in_file != InFile::No);
@@ -188,7 +188,7 @@ impl Told {
         all.filter(|it| it.target == name || it.victim == name).cloned().collect()
     }
 
-    /// For whoever asks.
+    /// For queries.
     pub(crate) fn view(&self, mode: &str, is_paused: bool) -> RebalanceView {
         let kept = self.kept();
         RebalanceView {

@@ -1,9 +1,9 @@
 //! Boxes that have no place yet, and the sizes they can take. In: a tree of [`Block`]s. Out: a tree of [`Shape`]s, each with the sizes
 //! among which the one around it can choose: the wider, the lower.
 //!
-//! Nobody knows at the start how wide a box should be: fourteen cores stand in one row of fourteen or two of seven, four NUMA nodes
-//! in a row or in a square. So each box first says which sizes it can take, from the innermost outwards, and the sheet of paper
-//! then takes the size that fits it best. What stands in a box follows from that.
+//! At the start it is not known how wide a box should be: fourteen cores stand in one row of fourteen or two of seven, four NUMA nodes in a row or in
+//! a square. So each box first says which sizes it can take, from the innermost outwards, and the sheet of paper then takes the size that fits it
+//! best. What stands in a box follows from that.
 
 use std::collections::BTreeSet;
 
@@ -243,7 +243,7 @@ pub(crate) fn row_height(row: &[Shape], column_width: usize) -> usize {
 }
 
 /// How many boxes may stand in a row. Full rows look like hardware; where the number has no divisor that makes a decent rectangle,
-/// some may be missing in the last row. Nobody expects full rows of things that keep their size.
+/// some may be missing in the last row. Things that keep their size need no full rows.
 fn column_counts(count: usize, may_be_ragged: bool) -> Vec<usize> {
     let count = count.max(1);
     let all: BTreeSet<usize> = (1..=count).map(|rows| count.div_ceil(rows)).collect();

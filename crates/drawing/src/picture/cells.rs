@@ -16,7 +16,7 @@ use bayplan_types::fold::{name_cpus, plural};
 
 /// Up to so many CPUs the numbers are as large as other texts.
 const CPUS_PLAIN_MAX: usize = 512;
-/// Beyond so many CPUs there are no numbers: on a sheet of paper nobody could read them.
+/// Beyond so many CPUs there are no numbers: on a sheet of paper they could not be read.
 const CPUS_NUMBERED_MAX: usize = 1536;
 /// More threads than this stand in two rows.
 const THREADS_PER_ROW: usize = 4;

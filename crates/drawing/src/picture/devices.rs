@@ -24,7 +24,7 @@ pub(crate) struct Told {
     pub(crate) name: String,
     /// What it is, and how many virtual functions it has.
     pub(crate) facts: Vec<String>,
-    /// Everything else, for who wants to know.
+    /// Everything else, shown on request.
     pub(crate) more: String,
 }
 

@@ -190,7 +190,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// What is in no object below: devices of no node, and nodes that do not nest or hang on nobody.
+    /// What is in no object below: devices of no node, and nodes that do not nest or hang on no other node.
     fn of_the_machine(&mut self) {
         let topology = self.topology;
         self.devices(None, "");

@@ -14,7 +14,7 @@ const ENTRY_GAP: usize = 7;
 /// Containers of a pool beyond this number are counted, not listed.
 const GUESTS_SHOWN: usize = 12;
 
-/// Who sits on CPUs of their own, who shares some, and what the marks mean: each in rows of its own.
+/// Containers with exclusive CPUs, containers that share some, and what the marks mean: each in rows of its own.
 pub(crate) fn legend_block(topology: &Topology, seating: &Seating, cells: &Cells<'_>) -> Block {
     let mut groups: Vec<&Group> = seating.groups().iter().collect();
     // By letter: they were given out by lowest CPU.

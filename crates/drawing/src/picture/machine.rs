@@ -138,7 +138,7 @@ impl<'a> Machine<'a> {
     /// What the longest name of a level needs, so that boxes with equal contents stand in equal grids.
     fn name_width(&self, level: Level) -> usize {
         let font = match level {
-            Level::Package | Level::Die => Font::Name,
+            Level::Drawer | Level::Book | Level::Package | Level::Die => Font::Name,
             Level::L3 => Font::Plain,
             _ => return 0,
         };
@@ -205,7 +205,7 @@ impl<'a> Machine<'a> {
         texts
     }
 
-    /// Nodes that do not nest with the other objects, and nodes that hang on nobody.
+    /// Nodes that do not nest with the other objects, and nodes that hang on no other node.
     fn nodes_beside(&self) -> Vec<Block> {
         let nodes = self.topology.nodes().iter();
         let beside = nodes.filter(|node| node.near.is_none() && !self.nested.contains(&node.id));

@@ -26,7 +26,7 @@ pub(crate) fn size_and_kind(node: &NumaNode) -> String {
     }
 }
 
-/// The rest of what is known, for who wants to know.
+/// The rest of what is known, shown on request.
 pub(crate) fn memory_hover(node: &NumaNode) -> String {
     let mut text = format!("NumaNode {}", node.id);
     let mut add = |what: &str, value: Option<String>| {

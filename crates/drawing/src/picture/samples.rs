@@ -123,7 +123,7 @@ pub(crate) fn pmem_and_devices() -> Snapshot {
     snapshot
 }
 
-/// Who sits on [`pmem_and_devices`].
+/// What runs on [`pmem_and_devices`].
 pub(crate) fn seat(cpu: CpuId) -> Option<Seat> {
     use bayplan_types::CpuClass;
     let within = |list: &str| set(list).contains(cpu);

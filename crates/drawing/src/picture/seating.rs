@@ -1,4 +1,4 @@
-//! Who sits where. In: what a caller says of each CPU. Out: groups of CPUs that look alike, each with a colour and a letter.
+//! What runs on which CPU. In: what a caller says of each CPU. Out: groups of CPUs that look alike, each with a colour and a letter.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use bayplan_types::{CpuClass, CpuId, CpuSet};
 
 use crate::picture::style::Fill;
 
-/// Who sits on a CPU. CPUs whose class and label are equal get one colour and one entry in the legend.
+/// What runs on a CPU. CPUs with equal class and label get one colour and one entry in the legend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
     /// What the CPU is used for.
     pub class: CpuClass,
     /// The owner: for an exclusive CPU its container, such as `default/web/app`, and also for an isolated one that is given to
-    /// somebody; for a shared one its pool. It may be empty.
+    /// a container; for a shared one its pool. It may be empty.
     pub label: String,
-    /// Who else runs there: of a shared pool, the containers. That of the lowest CPU of a group counts.
+    /// What else runs there: of a shared pool, the containers. That of the lowest CPU of a group counts.
     pub guests: Vec<String>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct CpuLook {
     pub(crate) bar: Option<Bar>,
 }
 
-/// Who sits on a CPU.
+/// What runs on a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Fill {
     /// One of the strong colours.
@@ -115,7 +115,7 @@ impl Hatch {
 pub(crate) fn style_of(level: Level) -> Style {
     match level {
         Level::Machine => Style::Machine,
-        Level::Package => Style::Package,
+        Level::Drawer | Level::Book | Level::Package => Style::Package,
         Level::Die => Style::Die,
         Level::NumaNode => Style::Node,
         Level::L3 => Style::L3,
@@ -125,7 +125,7 @@ pub(crate) fn style_of(level: Level) -> Style {
 }
 
 impl Style {
-    /// Every box of a color of its own; CPUs have that of who sits there.
+    /// Every box of a color of its own; CPUs have that of what runs there.
     pub(crate) const COLORED: [Style; 18] = [
         Style::Page,
         Style::Machine,

@@ -12,7 +12,7 @@ use bayplan_types::fold::{count_and_list, fold_numbers, plural};
 
 /// Oddities beyond this number are counted, not listed; the JSON form has them all.
 const ODDITIES_SHOWN: usize = 20;
-/// With more NUMA nodes than this, distances help nobody; the JSON form has them.
+/// With more NUMA nodes than this, distances do not help a reader; the JSON form has them.
 const DISTANCES_SHOWN: usize = 16;
 
 /// What is to be said of the whole machine.

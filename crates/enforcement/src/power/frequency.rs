@@ -1,10 +1,10 @@
 //! The frequency of the CPUs of one policy. In: what the policy offers, and the classes of its CPUs. Out: settings of its files.
 //!
 //! Each class is first held against what the driver offers. Where the CPUs of a policy have several classes, the fastest of what they wish counts,
-//! value by value: who names no highest frequency wishes no limit, and who names no governor is not slowed down by another's. Where one end of the
-//! range is named, the other is that of the CPU. The kernel rounds
-//! to the steps that a table has, the lowest frequency up and the highest down (`cpufreq.c`, `cpufreq_set_policy`), and so do we, because
-//! the files are read back (`Documentation/admin-guide/pm/cpufreq.rst`, "Policy Interface in sysfs").
+//! value by value: a class that names no highest frequency wishes no limit, and one that names no governor is not slowed down by another's. Where one
+//! end of the range is named, the other is that of the CPU. The kernel rounds to the steps that a table has, the lowest frequency up and the highest
+//! down (`cpufreq.c`, `cpufreq_set_policy`), and so do we, because the files are read back (`Documentation/admin-guide/pm/cpufreq.rst`, "Policy
+//! Interface in sysfs").
 
 use bayplan_types::Khz;
 
@@ -50,7 +50,7 @@ pub(super) fn policy_settings(
         tell_sharing(policy, wearers, problems);
     }
     let mut wish = fastest(&wishes);
-    // Drivers show one end inside the other: who moves one end says where the other is, or else it would be remembered wrongly.
+    // Drivers show one end inside the other: a class that moves one end says where the other is, or else it would be remembered wrongly.
     if wish.min.is_some() || wish.max.is_some() {
         (wish.min, wish.max) = (wish.min.or(policy.min), wish.max.or(policy.max));
     }
@@ -97,7 +97,8 @@ fn tell_sharing(policy: &PolicyOffer, wearers: &[Wearer<'_>], problems: &mut Pro
             company.push(format!("{} without a class", named(&rest)));
         }
         let company = company.join(" and ");
-        let text = format!("the frequency is set together with {company}: the faster wish counts");
+        let text =
+            format!("the frequency is set together with {company}: the faster request counts");
         problems.about(name, cpus).tell(text);
     }
 }

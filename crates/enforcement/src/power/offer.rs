@@ -20,7 +20,7 @@ pub struct PowerOffer {
     pub has_speed_select: bool,
 }
 
-/// CPUs whose frequency is set together.
+/// CPUs that have their frequency set together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyOffer {
     /// The directory below the root, without a slash in front.
@@ -100,7 +100,7 @@ pub struct IdleState {
     pub latency_us: u32,
 }
 
-/// Mesh, caches and memory controllers whose frequency is set together.
+/// Mesh, caches and memory controllers that have their frequency set together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UncoreOffer {
     /// The directory below the root, without a slash in front.

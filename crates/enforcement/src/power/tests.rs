@@ -232,7 +232,7 @@ fn who_shares_a_policy_gets_the_faster_wish() {
         expect![[r#"
             cpufreq/policy0/scaling_max_freq = 2001000  (CPUs 0-3: class "slow": highest frequency)
             cpufreq/policy0/scaling_min_freq = 800000  (CPUs 0-3: class "slow": lowest frequency)
-            ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 without a class: the faster wish counts
+            ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 without a class: the faster request counts
         "#]],
     );
     let fast = "governor=performance max=turbo min=base";
@@ -243,8 +243,8 @@ fn who_shares_a_policy_gets_the_faster_wish() {
         cpufreq/policy0/scaling_governor = performance  (CPUs 0-3: class "fast", "slow": governor)
         cpufreq/policy0/scaling_max_freq = 2001000  (CPUs 0-3: class "fast", "slow": highest frequency)
         cpufreq/policy0/scaling_min_freq = 2000000  (CPUs 0-3: class "fast", "slow": lowest frequency)
-        ! class "fast" on CPUs 2-3: the frequency is set together with CPUs 0-1 of class "slow": the faster wish counts
-        ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 of class "fast": the faster wish counts
+        ! class "fast" on CPUs 2-3: the frequency is set together with CPUs 0-1 of class "slow": the faster request counts
+        ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 of class "fast": the faster request counts
     "#]],
     );
     check(
@@ -254,7 +254,7 @@ fn who_shares_a_policy_gets_the_faster_wish() {
             cpufreq/policy0/scaling_max_freq = 2001000  (CPUs 0-3: class "lazy", "slow": highest frequency)
             cpufreq/policy0/scaling_min_freq = 800000  (CPUs 0-3: class "lazy", "slow": lowest frequency)
             ! class "lazy" on CPUs 2-3: idle states: the kernel has none for these CPUs
-            ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 of class "lazy": the faster wish counts
+            ! class "slow" on CPUs 0-1: the frequency is set together with CPUs 2-3 of class "lazy": the faster request counts
         "#]],
     );
 }

@@ -1,7 +1,7 @@
 //! The frequency of what the CPUs of a die share. In: its range, and the classes of its CPUs. Out: settings.
 //!
-//! The highest of the limits counts; a CPU whose class names no highest frequency wishes no limit. The hardware counts in steps of 100 MHz, and the
-//! driver rounds down to them (`Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst`; `uncore-frequency.c`).
+//! The highest of the limits counts; a CPU of a class that names no highest frequency wishes no limit. The hardware counts in steps of 100 MHz, and
+//! the driver rounds down to them (`Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst`; `uncore-frequency.c`).
 
 use bayplan_types::Khz;
 

@@ -55,7 +55,7 @@ fn bound(machine: &BandwidthInfo, values: Option<&Vec<Bandwidth>>) -> Result<u32
 /// The number for one domain.
 ///
 /// # Errors
-/// Whose values lack what the machine needs, `partition` or `class`, and what that is.
+/// Which values lack what the machine needs, `partition` or `class`, and what that is.
 pub(super) fn class_bandwidth(
     machine: &BandwidthInfo,
     partition: Option<&Vec<Bandwidth>>,

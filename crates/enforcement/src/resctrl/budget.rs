@@ -1,9 +1,9 @@
-//! Which classes get a group when the processor has too few CLOSIDs. In: classes, the most important one first. Out: those who get one, and those who do not
-//! (`num_closids`: Documentation/filesystems/resctrl.rst, "Info directory").
+//! Which classes get a group when the processor has too few CLOSIDs. In: classes, the most important one first. Out: those that get one, and those
+//! that do not (`num_closids`: Documentation/filesystems/resctrl.rst, "Info directory").
 
 use super::config::ClassName;
 
-/// Who gets a control group.
+/// Which classes get a control group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupBudget {
     /// They have one, in the order given; the root's class has one anyway.
@@ -12,7 +12,7 @@ pub struct GroupBudget {
     pub without_group: Vec<ClassName>,
 }
 
-/// The first get what is left of `closids` after the root's and those of `foreign` groups, which somebody else has made.
+/// The first get what is left of `closids` after the root's and those of `foreign` groups, which another program has made.
 pub fn fit_groups<'a>(
     classes: impl IntoIterator<Item = &'a ClassName>,
     closids: u32,

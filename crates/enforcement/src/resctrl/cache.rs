@@ -12,7 +12,7 @@ use super::share::CacheShare;
 /// The masks of all partitions of one cache, disjoint, in the order given, which is that of their names.
 ///
 /// # Errors
-/// Who asks for what, and what the cache has.
+/// What partitions ask for, and what the cache has.
 pub(super) fn partition_masks(
     cache: &CacheInfo,
     shares: &[(&str, CacheShare)],

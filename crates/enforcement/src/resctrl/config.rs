@@ -95,7 +95,7 @@ pub struct ResctrlClass {
     pub l3: Option<CacheShares>,
     /// The same of the memory bandwidth.
     pub mb: Option<PerCache<Vec<Bandwidth>>>,
-    /// Who may not ask for it.
+    /// What may not ask for it.
     pub refuses: Refusals,
 }
 
@@ -172,7 +172,7 @@ pub fn check_config(config: &ResctrlConfig) -> Vec<Problem> {
     for partition in &config.partitions {
         let of = format!("partition `{}`", partition.name);
         if !partitions.insert(&partition.name) {
-            problems.push(Problem::new(&of, "stands twice; classes of one name belong together"));
+            problems.push(Problem::new(&of, "duplicate; classes of one name belong together"));
         }
         for (what, share) in [("l2Allocation", &partition.l2), ("l3Allocation", &partition.l3)] {
             problems.extend(share.iter().flat_map(|it| named_twice(&of, what, it)));
@@ -183,7 +183,7 @@ pub fn check_config(config: &ResctrlConfig) -> Vec<Problem> {
     for (partition, class) in config.classes() {
         let of = format!("class `{}`", class.name);
         if !names.insert(&class.name) {
-            problems.push(Problem::new(&of, "stands twice; names are unique across partitions"));
+            problems.push(Problem::new(&of, "duplicate; names are unique across partitions"));
         }
         let rows = [
             ("l2Allocation", &class.l2, partition.l2.is_some()),

@@ -1,4 +1,4 @@
-//! Which groups are made and removed. In: classes and containers that want groups, and the groups that are there. Out: directories in order, and who
+//! Which groups are made and removed. In: classes and containers that want groups, and the groups that are there. Out: directories in order, and what
 //! goes without (`Documentation/filesystems/resctrl.rst`, "Resource alloc and monitor groups").
 //!
 //! A *control group* is a class; a *monitor group* in it is one container. Both are known by the prefix of their names, so nothing has to be remembered to take
@@ -32,9 +32,9 @@ pub struct ObservedGroups {
 /// The groups that should be there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedGroups {
-    /// Classes, who should get a CLOSID first comes first.
+    /// Classes, the first to get a CLOSID first.
     pub classes: Vec<ClassName>,
-    /// Containers, who should get an RMID first comes first.
+    /// Containers, the first to get an RMID first.
     pub monitored: Vec<MonitoredContainer>,
 }
 
@@ -45,7 +45,7 @@ pub struct MonitoredContainer {
     pub id: String,
     /// Its full name, for reasons.
     pub unit: String,
-    /// Its class, in whose group the monitor group is, or the root's where that has none.
+    /// Its class: the monitor group is in the group of that, or in the root's where that has none.
     pub class: ClassName,
 }
 
@@ -60,7 +60,7 @@ pub struct GroupChange {
     pub reason: String,
 }
 
-/// What has to be done about groups, and who goes without.
+/// What has to be done about groups, and what goes without.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupPlan {
     /// In order.
@@ -177,7 +177,7 @@ impl GroupPlan {
         }
     }
 
-    /// RMIDs that no control group has or may come to need, and nobody else.
+    /// RMIDs that no control group has or may come to need, and no other group.
     fn rmids_left(&self, observed: &ObservedGroups, info: &ResctrlInfo) -> usize {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let rmids = info.monitor.as_ref().map_or(0, |monitor| count(monitor.rmids));

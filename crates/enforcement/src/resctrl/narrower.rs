@@ -1,9 +1,9 @@
-//! Classes that give less of the caches, or of memory bandwidth, than the one that somebody is in. In: classes on this machine. Out: those that he can be put into
-//! for a while, the next narrower one first.
+//! Classes that give less of the caches, or of memory bandwidth, than the one that a container is in. In: classes on this machine. Out: those that it
+//! can be put into for a while, the next narrower one first.
 //!
-//! Less of the one, and not more of the other. Partitions are disjoint so that who is in one has it for himself; so he stays in his. Who is in the root's group, which
-//! has a part of all, can be put into partitions of which no class is named like a QoS class above his own. A thread is in one group only (Documentation/filesystems/resctrl.rst,
-//! "Resource alloc and monitor groups").
+//! Less of the one, and not more of the other. Partitions are disjoint so that a container that is in one has it for itself; so it stays in its own.
+//! A container that is in the root's group, which has a part of all, can be put into partitions of which no class is named like a QoS class above its
+//! own. A thread is in one group only (Documentation/filesystems/resctrl.rst, "Resource alloc and monitor groups").
 
 use bayplan_types::QosClass;
 
@@ -11,7 +11,7 @@ use super::config::{ClassName, ResctrlConfig, ResctrlPartition};
 use super::info::ResctrlInfo;
 use super::resolve::{ResolvedClasses, SchemaLine, Schemata};
 
-/// What somebody is to have less of.
+/// What a container is to have less of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scarce {
     /// Ways of caches.
@@ -48,7 +48,7 @@ pub struct ClassesHere<'a> {
 }
 
 impl<'a> ClassesHere<'a> {
-    /// Classes with less for somebody of this QoS class who is in `current`.
+    /// Classes with less for a container of this QoS class that is in `current`.
     pub fn narrower(
         &self,
         current: &ClassName,

@@ -151,7 +151,7 @@ static L3: Level = Level {
     is_optional: |it| it.options.is_l3_optional,
 };
 
-/// Whom a share is for.
+/// What a share is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     Unified,

@@ -49,8 +49,8 @@ pub struct GroupCounters {
 }
 
 impl GroupFiles {
-    /// Opens those of the container with this id, whose pod's cgroup kubelet calls `parent`, whatever the version of cgroups. `kernel`
-    /// reads what `root` holds. `None`: it has none, or none any more.
+    /// Opens those of the container with this id in the pod's cgroup that kubelet calls `parent`, whatever the version of cgroups. `kernel` reads
+    /// what `root` holds. `None`: it has none, or none any more.
     ///
     /// # Errors
     /// [`CgroupError`] when it cannot be looked for.
@@ -152,7 +152,7 @@ impl GroupFiles {
         counters
     }
 
-    /// What was odd about its files, each told once by whoever asks.
+    /// What was odd about its files, each told once by the caller.
     pub fn oddities(&self) -> impl Iterator<Item = &str> {
         let others = [
             &self.cpu_stat,

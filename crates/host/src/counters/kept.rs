@@ -19,7 +19,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// `None`: there is none, or nobody may read it.
+    /// `None`: there is none, or it may not be read.
     pub(super) fn open(root: &Path, path: &str) -> Option<Kept> {
         let file = File::open(root.join(path)).ok()?;
         Some(Kept { name: format!("/{path}"), file, oddity: None })

@@ -131,7 +131,7 @@ impl MonitorFiles {
         }
     }
 
-    /// What was odd about its files, each told once by whoever asks.
+    /// What was odd about its files, each told once by the caller.
     pub fn oddities(&self) -> impl Iterator<Item = &str> {
         let all = [&self.occupancy, &self.total, &self.local].into_iter().flatten();
         all.filter_map(Kept::oddity)

@@ -145,8 +145,8 @@ impl NodeFiles {
 }
 
 impl Zone {
-    /// Microjoules between two readings, over the beginning of the counter, too; `None` where it has begun again and nobody says after how
-    /// many.
+    /// Microjoules between two readings, over the beginning of the counter, too; `None` where it has begun again and the kernel does not say after
+    /// how many.
     pub fn used(&self, before_uj: u64, now_uj: u64) -> Option<u64> {
         match now_uj.checked_sub(before_uj) {
             Some(used) => Some(used),

@@ -80,7 +80,7 @@ pub(super) fn single(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// `anon N0=4096 N1=0` and many more: of those that are somebody's own, the bytes by node.
+/// `anon N0=4096 N1=0` and many more: of those that the group has alone, the bytes by node.
 pub(super) fn parse_numa_stat(text: &str) -> Option<BTreeMap<NodeId, Bytes>> {
     let mut nodes = BTreeMap::<NodeId, Bytes>::new();
     let kinds = text.lines().filter_map(|line| line.split_once(' '));

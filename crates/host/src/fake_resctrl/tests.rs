@@ -90,7 +90,7 @@ fn step(kernel: &mut FakeResctrl, config: &ResctrlConfig, containers: &[(&str, &
         let monitor = plan.monitors.get(*container).cloned();
         let others = groups_of_others(&resctrl.groups, &class);
         let (cgroup, control) = (format!("cg/{unit}"), control_dir(&class));
-        // Who is in no class leaves ours, and no other.
+        // A container in no class leaves our groups, and no other.
         let ours = || resolved.classes.iter().map(|it| control_dir(&it.name)).collect();
         let out_of = class.is_root().then(ours);
         Assignment { unit, cgroup, control, monitor, out_of, others }

@@ -1,7 +1,7 @@
 //! Small machines of several drivers, in memory, that take and refuse what these drivers take and refuse.
 //!
 //! Like the kernel they keep what was asked for beside what counts: a frequency outside of what the CPU can do now is taken and reads back as the
-//! nearest (`cpufreq.c`, `store_scaling_max_freq` and `cpufreq_set_policy`). Files whose names begin with a dot hold such things.
+//! nearest (`cpufreq.c`, `store_scaling_max_freq` and `cpufreq_set_policy`). Files with names that begin with a dot hold such things.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ const INDEX_USUAL: usize = 4;
 pub(super) struct IndexedCache {
     index: usize,
     pub(super) facts: CacheFacts,
-    /// A level 1 cache that the threads of one core share, and nobody else. Level 2 is always asked about: small cores share it.
+    /// A level 1 cache that the threads of one core share, and no others. Level 2 is always asked about: small cores share it.
     pub(super) is_private: bool,
 }
 
@@ -51,8 +51,8 @@ pub(super) fn read(fs: &mut KernelFs, cpu: &Dir, siblings: Option<&CpuSet>) -> V
 }
 
 /// The caches of a CPU that is built like one that was read before: a level 1 that is private to the core there is private here, and a cache of
-/// which another core has named this CPU as a sharer is not asked again. Only who shares the others is read. `None` when that shows that the CPU
-/// is built otherwise.
+/// which another core has named this CPU as a sharer is not asked again. Only which CPUs share the others is read. `None` when that shows that the
+/// CPU is built otherwise.
 pub(super) fn like(
     model: &[IndexedCache],
     seen: &mut Vec<IndexedCache>,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_topology::{CacheFacts, CpuFacts, KindFacts, PolicyFacts, Snapshot};
+use bayplan_topology::{AroundPackages, CacheFacts, CpuFacts, KindFacts, PolicyFacts, Snapshot};
 use bayplan_types::{CoreId, CpuId, CpuSet, DieId, PackageId};
 
 use super::caches::{self, IndexedCache};
@@ -19,6 +19,10 @@ const NUMBER_MAX: u32 = 65_535;
 /// The threads of a core, by the name since Linux 5.3 and the one before.
 const LISTS: [&str; 2] = ["topology/core_cpus_list", "topology/thread_siblings_list"];
 const MASKS: [&str; 2] = ["topology/core_cpus", "topology/thread_siblings"];
+
+/// The CPUs of a package, likewise.
+const PACKAGE_LISTS: [&str; 2] = ["topology/package_cpus_list", "topology/core_siblings_list"];
+const PACKAGE_MASKS: [&str; 2] = ["topology/package_cpus", "topology/core_siblings"];
 
 /// Reads everything below the CPU directory but the lists.
 pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mut Snapshot) {
@@ -40,11 +44,12 @@ pub(super) fn read(fs: &mut KernelFs, cpu_dir: &Dir, depth: Depth, snapshot: &mu
         cpu_dir,
         depth,
         kinds: &snapshot.kinds,
-        // The list says the same; the single files are for whoever looks for contradictions, or has no list.
+        // The list says the same; the single files are for a caller that looks for contradictions, or has no list.
         with_online: depth == Depth::Cpus || snapshot.online.is_none(),
         // A kernel gives these files to all CPUs or to none, but not to one that is offline.
         with_capacity: depth == Depth::Cpus || has_in_first(fs, "cpu_capacity"),
         with_clusters: depth == Depth::Cpus || has_in_first(fs, "topology/cluster_cpus_list"),
+        with_books: depth == Depth::Cpus || has_in_first(fs, "topology/book_siblings_list"),
     };
     let mut known = Known::default();
     let mut read = Vec::with_capacity(cpus.len());
@@ -66,6 +71,7 @@ struct Reader<'a> {
     with_online: bool,
     with_capacity: bool,
     with_clusters: bool,
+    with_books: bool,
 }
 
 /// What is known from the cores that were read before.
@@ -79,11 +85,20 @@ struct Known {
     leaders: BTreeMap<CpuId, CpuId>,
 }
 
-/// A die, or a package without dies, whose list of CPUs was read.
+/// A die, or a package without dies, of which the list of CPUs was read.
 struct Die {
     cpus: CpuSet,
+    around: Around,
+}
+
+/// What lies around a core.
+#[derive(Clone, Default)]
+struct Around {
     package_id: Option<PackageId>,
+    package_cpus: Option<CpuSet>,
     die_id: Option<DieId>,
+    book: Option<AroundPackages>,
+    drawer: Option<AroundPackages>,
 }
 
 /// Cores of one kind in one package are of one design: their caches have the same levels and sizes, are private or shared by as many.
@@ -144,7 +159,8 @@ impl Reader<'_> {
         facts: CpuFacts,
         known: &mut Known,
     ) -> CpuFacts {
-        let (package_id, die_id) = self.package_and_die(fs, dir, facts.id, known);
+        let around = self.around(fs, dir, facts.id, known);
+        let package_id = around.package_id;
         // Cores are told apart by it where nothing lists their threads.
         let with_number = self.depth >= Depth::Cores || facts.thread_siblings.is_none();
         let core_id = match with_number {
@@ -177,8 +193,11 @@ impl Reader<'_> {
         });
         let facts = CpuFacts {
             package_id,
-            die_id,
+            package_cpus: around.package_cpus,
+            die_id: around.die_id,
             core_id: core_id.map(CoreId),
+            book: around.book,
+            drawer: around.drawer,
             cluster_cpus,
             capacity,
             caches: caches.into_iter().map(|cache| cache.facts).collect(),
@@ -190,19 +209,24 @@ impl Reader<'_> {
         facts
     }
 
-    fn package_and_die(
-        &self,
-        fs: &mut KernelFs,
-        dir: &Dir,
-        id: CpuId,
-        known: &mut Known,
-    ) -> (Option<PackageId>, Option<DieId>) {
+    fn around(&self, fs: &mut KernelFs, dir: &Dir, id: CpuId, known: &mut Known) -> Around {
         if let Some(die) = known.dies.iter().find(|die| die.cpus.contains(id)) {
-            return (die.package_id, die.die_id);
+            return die.around.clone();
         }
         let mut number = |file: &str| fs.parsed(dir, file, text::number_or_unknown).flatten();
         let package_id = number("topology/physical_package_id").map(PackageId);
         let die_id = number("topology/die_id").map(DieId);
+        let package_cpus = match package_id {
+            Some(_) => None,
+            None => read_cpu_set(fs, dir, &PACKAGE_LISTS, &PACKAGE_MASKS),
+        };
+        let around = Around {
+            package_id,
+            package_cpus,
+            die_id,
+            book: self.around_packages(fs, dir, "book"),
+            drawer: self.around_packages(fs, dir, "drawer"),
+        };
         // Kernels that know no dies have a list of the package.
         let list = match die_id {
             Some(_) => "topology/die_cpus_list",
@@ -211,9 +235,18 @@ impl Reader<'_> {
         if self.depth < Depth::Cpus
             && let Some(cpus) = fs.value(dir, list)
         {
-            known.dies.push(Die { cpus, package_id, die_id });
+            known.dies.push(Die { cpus, around: around.clone() });
         }
-        (package_id, die_id)
+        around
+    }
+
+    fn around_packages(&self, fs: &mut KernelFs, dir: &Dir, of: &str) -> Option<AroundPackages> {
+        if !self.with_books {
+            return None;
+        }
+        let cpus = fs.value(dir, &format!("topology/{of}_siblings_list"))?;
+        let id = fs.parsed(dir, &format!("topology/{of}_id"), text::number_or_unknown).flatten();
+        Some(AroundPackages { id, cpus })
     }
 }
 
@@ -243,7 +276,10 @@ fn followers(leader: &CpuFacts) -> impl Iterator<Item = CpuId> {
 fn follow(leader: &CpuFacts, facts: CpuFacts) -> CpuFacts {
     CpuFacts {
         package_id: leader.package_id,
+        package_cpus: leader.package_cpus.clone(),
         die_id: leader.die_id,
+        book: leader.book.clone(),
+        drawer: leader.drawer.clone(),
         core_id: leader.core_id,
         capacity: leader.capacity,
         thread_siblings: leader.thread_siblings.clone(),
@@ -285,7 +321,7 @@ fn read_policies(
     // As many policies as CPUs: each has one.
     let is_each_its_own = dirs.len() >= running;
     let Some((_, first)) = dirs.first() else { return Vec::new() };
-    // The driver gives a file to all policies or to none; who has recorded them may have left some out.
+    // The driver gives a file to all policies or to none; a recording may lack some.
     let has = |fs: &mut KernelFs, file: &str| fs.is_recorded() || fs.text(first, file).is_some();
     let (has_base, has_preference) =
         (has(fs, "base_frequency"), has(fs, "energy_performance_preference"));

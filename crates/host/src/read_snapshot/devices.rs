@@ -14,7 +14,7 @@ use crate::kernel_fs::{Dir, KernelFs};
 
 const PCI_DIR: &str = "sys/bus/pci/devices";
 const CLASS_DIR: &str = "sys/class";
-/// Classes whose members are device nodes that containers ask for.
+/// Classes with members that are device nodes that containers ask for.
 const CLASSES: [&str; 7] =
     ["accel", "block", "drm", "habanalabs", "infiniband_verbs", "nvme", "uio"];
 /// Where the driver tells of each GPU.
@@ -37,7 +37,7 @@ pub(super) fn read(fs: &mut KernelFs, snapshot: &mut Snapshot) {
     snapshot.devices = found.into_values().collect();
 }
 
-/// Bridges, and peripherals that no driver cares for, are no devices to place anybody near.
+/// Bridges, and peripherals that no driver cares for, are no devices to place a container near.
 fn is_furniture(class: u32, driver: Option<&str>) -> bool {
     match class >> 16 {
         0x06 => true,

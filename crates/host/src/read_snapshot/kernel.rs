@@ -13,7 +13,7 @@ use crate::kernel_fs::{Dir, KernelFs};
 const RESCTRL_DIR: &str = "sys/fs/resctrl/info";
 const UNCORE_DIR: &str = "sys/devices/system/cpu/intel_uncore_frequency";
 /// Options of the kernel's command line that are about CPUs and memory (`Documentation/admin-guide/kernel-parameters.txt`). The rest of
-/// the line is nobody's business.
+/// the line is private.
 const OPTIONS: [&str; 26] = [
     "cgroup_disable",
     "default_hugepagesz",

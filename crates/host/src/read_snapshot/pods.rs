@@ -15,7 +15,7 @@ use crate::kernel_fs::{Dir, KernelFs};
 
 /// The hierarchy of version 1.
 const CPUSET_DIR: &str = "sys/fs/cgroup/cpuset";
-/// Stands for the group around all pods in a record: its parents' names may tell whose machine it is.
+/// Stands for the group around all pods in a record: its parents' names may identify the machine.
 pub(crate) const RECORDED: &str = "sys/fs/cgroup/kubepods";
 /// Files of both versions; the first that is there counts.
 const CPUS: [&str; 3] = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];

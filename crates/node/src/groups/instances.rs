@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, Demand, Owner, Part, Request};
+use bayplan_allocator::{ContainerId, CpuWishes, Demand, Owner, Part, PlaceWishes, Request};
 use bayplan_types::{CpuSet, MilliCpu};
 use bayplan_workload::{NewContainer, RequestRules};
 use serde::{Deserialize, Serialize};
@@ -83,11 +83,34 @@ pub(crate) struct Groups {
     pub(crate) lacked_at: Option<u64>,
     /// Types of which a group that is always there could not be made, as the log knows.
     pub(crate) lacking: BTreeSet<String>,
+    /// Groups that have fewer CPUs than they are to have; they get more when there are some.
+    pub(crate) short: BTreeSet<ContainerId>,
     /// Groups that are over and of which the journal does not know it yet.
     pub(crate) ended: Vec<ContainerId>,
 }
 
-/// Where a newcomer could go.
+/// What a container asks of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) request: &'a Request,
+    /// Slots, at least one.
+    pub(crate) slots: usize,
+    /// CPUs of the group that no other member has of its own and that it may have.
+    pub(crate) free: CpuSet,
+}
+
+impl<'a> Asked<'a> {
+    /// By its request, and in CMK's words.
+    pub(crate) fn new(request: &'a Request, spec: &NewContainer, free: CpuSet) -> Asked<'a> {
+        let slots = match &spec.cmk {
+            Some(Ok(isolate)) => isolate.slots.max(1),
+            _ => 1,
+        };
+        Asked { request, slots, free }
+    }
+}
+
+/// Where a new container could go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// Into a group that is there.
@@ -159,8 +182,14 @@ impl Groups {
             0 => Part::Member(member.group),
             _ => Part::Inside(member.group),
         };
-        wishes.cpus.exactly.clone_from(&member.exactly);
-        wishes.cpus.hides_hyperthreads |= kind.cpus.hides_hyperthreads;
+        // Where a group is, its type says.
+        wishes.cpus = CpuWishes {
+            packing: kind.cpus.packing,
+            exactly: member.exactly.clone(),
+            hides_hyperthreads: wishes.cpus.hides_hyperthreads | kind.cpus.hides_hyperthreads,
+            ..CpuWishes::default()
+        };
+        wishes.place = PlaceWishes::default();
         wishes.preserve.cpus |= !kind.pins_cpus;
         wishes.preserve.memory |= !kind.pins_memory;
         if wishes.memory.kinds.is_empty() {
@@ -172,19 +201,24 @@ impl Groups {
         }
     }
 
-    /// How many CPUs a group needs for what its members request; `None` where it has a size of its own.
+    /// How many CPUs a group is to have that has so many; `None` where it is a list or a domain. One that has more than its type allows, because that was changed,
+    /// keeps what its members request.
     ///
     /// # Errors
-    /// They request more than it may have.
-    pub(crate) fn needed(&self, group: ContainerId) -> Result<Option<usize>, String> {
+    /// It would have to grow beyond what its type allows.
+    pub(crate) fn needed(&self, group: ContainerId, has: usize) -> Result<Option<usize>, String> {
         let Some(kind) = self.kind_of(group) else { return Ok(None) };
-        let Size::Requests { min, max } = kind.size else { return Ok(None) };
+        let (min, max) = match kind.size {
+            Size::Requests { min, max } => (min, max),
+            Size::Fixed(size) => return Ok(Some(size)),
+            Size::List(_) | Size::Domain(_) => return Ok(None),
+        };
         let requested = self.requested(group);
         let own: usize = self.members_of(group).map(|it| it.own).sum();
         // Those that share need a CPU that no member has of its own, also where they request none.
         let is_shared = self.members_of(group).any(|it| it.own == 0);
         let needed = requested.cpus_needed().max(own + usize::from(is_shared)).max(min).max(1);
-        match max.filter(|max| needed > *max) {
+        match max.filter(|max| needed > *max && needed > has) {
             Some(max) => Err(format!("{requested} CPUs would be requested of at most {max}")),
             None => Ok(Some(needed)),
         }
@@ -248,13 +282,16 @@ impl Groups {
         key_of(&kind.instances.by, spec)
     }
 
-    /// What a member requests of its group; `free` are CPUs that no other member has of its own.
+    /// What a member requests of its group.
+    ///
+    /// # Errors
+    /// The group lacks slots.
     pub(crate) fn membership(
         kind: &GroupType,
         group: ContainerId,
-        request: &Request,
-        free: &CpuSet,
+        asked: &Asked<'_>,
     ) -> Result<Membership, String> {
+        let Asked { request, slots: count, free } = asked;
         let own = request.demand.exclusive();
         let shared = request.demand.shared();
         let milli = MilliCpu::from_cpus(own) + shared.unwrap_or_default();
@@ -262,13 +299,15 @@ impl Groups {
             Membership { group, milli, own: 0, exactly: CpuSet::new(), owner: request.owner };
         match (kind.inside, &kind.size) {
             (Inside::Slots, Size::List(slots)) => {
+                let mut taken = 0;
                 for slot in slots.iter().filter(|it| it.is_subset(free)) {
-                    if member.exactly.is_empty() || member.exactly.len() < milli.cpus_needed() {
+                    if taken < *count || member.exactly.len() < milli.cpus_needed() {
                         member.exactly.union_with(slot);
+                        taken += 1;
                     }
                 }
                 member.own = member.exactly.len();
-                if member.own == 0 || member.own < milli.cpus_needed() {
+                if taken < *count || member.own < milli.cpus_needed() {
                     return Err("it has too few free slots".to_owned());
                 }
             }

@@ -83,7 +83,7 @@ pub struct Members {
     pub namespaces: Vec<String>,
     /// Those for which one of these holds.
     pub conditions: Vec<Condition>,
-    /// Those whose pod names the type.
+    /// Those of a pod that names the type.
     pub by_annotation: bool,
     /// All that no earlier type takes.
     pub all: bool,

@@ -1,6 +1,7 @@
 //! Which type of groups a container belongs to, and with which others it is in one group. In: types, and a container. Out: a type, or why there is none; a key.
 
 use bayplan_workload::annotations::{matches_glob, read_annotations, value_of};
+use bayplan_workload::cmk::{INFRA, Isolate};
 use bayplan_workload::{NewContainer, RequestRules};
 
 use super::kind::{GroupType, InstanceKey, Members};
@@ -20,11 +21,17 @@ pub(super) fn type_of<'a>(
     if types.is_empty() {
         return Ok(None);
     }
+    if let Some(Err(why)) = &spec.cmk {
+        return Err(why.to_string());
+    }
     if let Some(name) = read_annotations(spec, rules).0.group {
+        let is_infra = name == INFRA && spec.cmk.is_some();
         let found = types.iter().find(|it| it.name == name && it.members.by_annotation);
         return match found {
             _ if name == NO_GROUP => Ok(None),
             Some(found) => Ok(Some((found, true))),
+            // The reserved CPUs are this pool.
+            None if is_infra => Ok(None),
             None => {
                 let open = types.iter().filter(|it| it.members.by_annotation);
                 let open: Vec<&str> = open.map(|it| it.name.as_str()).collect();
@@ -36,6 +43,11 @@ pub(super) fn type_of<'a>(
         };
     }
     Ok(types.iter().find(|it| takes(&it.members, spec)).map(|it| (it, false)))
+}
+
+/// `cmk isolate --no-affinity`: it has its place in the group, and no CPU set.
+pub(crate) fn asks_no_affinity(spec: &NewContainer) -> bool {
+    matches!(&spec.cmk, Some(Ok(Isolate { no_affinity: true, .. })))
 }
 
 fn takes(members: &Members, spec: &NewContainer) -> bool {

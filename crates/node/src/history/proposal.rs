@@ -25,9 +25,9 @@ pub struct ProposalForm {
     pub knob: String,
     /// `observe`: it is only said; `act`: it is done.
     pub mode: String,
-    /// On whom, `namespace/pod/container`.
+    /// On which container, `namespace/pod/container`.
     pub target: String,
-    /// For whom.
+    /// For which one.
     pub victim: String,
     /// How far, for knobs that go in steps.
     #[serde(default = "first", skip_serializing_if = "is_first")]
@@ -38,7 +38,7 @@ pub struct ProposalForm {
     /// By what it shows that the victim suffers; absent from verdicts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<FindingForm>,
-    /// From whom it suffers, the likeliest first.
+    /// From which containers it suffers, the likeliest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub culprits: Vec<CulpritForm>,
     /// How it was judged.
@@ -64,10 +64,10 @@ pub struct FindingForm {
     pub spread: f64,
 }
 
-/// Somebody from whom the victim may suffer.
+/// A container from which the victim may suffer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CulpritForm {
-    /// Who, `namespace/pod/container`.
+    /// The container, `namespace/pod/container`.
     pub container: String,
     /// The nearest thing that both use: `CPU`, `core`, `L3` or `node`.
     pub tie: String,
@@ -87,7 +87,7 @@ pub struct VerdictForm {
     /// The share of the gap between trouble and limits that it closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relief: Option<f64>,
-    /// Who suffers instead.
+    /// The container that suffers instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<String>,
 }

@@ -278,9 +278,9 @@ fn an_owner_without_room_shares_and_stays_there_when_the_cpu_returns() {
             shrink a cpus 1-2 -> 2
             grow   a cpus 2 -> 0,2
             grow   s cpus 0 -> 0,2
-            displaced: default/a/app: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
+            displaced: default/a/app: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on
             machine 0,2-3: came [] went [1], moved 0, displaced 1
-            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
+            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0,2 mems 0 in machine: placed in machine
             > restart: same true
@@ -288,7 +288,7 @@ fn an_owner_without_room_shares_and_stays_there_when_the_cpu_returns() {
             grow   a cpus 0,2 -> 0-2
             grow   s cpus 0,2 -> 0-2
             machine 0-3: came [1] went [], moved 0, displaced 0
-            a shared on 0-2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
+            a shared on 0-2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0-2 mems 0 in machine: placed in machine
             > restart: same true
@@ -304,20 +304,20 @@ fn one_start_on_a_machine_of_another_shape_does_not_demote_an_owner_for_good() {
         &["a 2", "b 1", "s ~0.5", "start 1", "start 1,2", "start", "start"],
         expect![[r#"
             > start 1
-            not_restored: default/a/app: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
-            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
+            not_restored: default/a/app: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on
+            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0,2 mems 0 in machine: placed in machine
             > start 1,2
-            a shared on 0 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
+            a shared on 0 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0 mems 0 in machine: placed in machine
             > start
-            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on; its earlier place counts again: the machine has its earlier shape
+            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on; its earlier place counts again: the machine has its earlier shape
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0 mems 0 in machine: placed in machine
             > start
-            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on; its earlier place counts again: the machine has its earlier shape
+            a exclusive on 1-2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on; its earlier place counts again: the machine has its earlier shape
             b exclusive on 3 mems 0 in machine: placed in machine
             s shared on 0 mems 0 in machine: placed in machine
         "#]],
@@ -404,9 +404,9 @@ fn a_machine_whose_owners_have_everything_that_is_left_keeps_one_cpu_to_share() 
         expect![[r#"
             > off 0
             move   s cpus 0 -> 1
-            displaced: default/a/app: pool `machine` would have no shared CPU left; refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed; it shares from now on
+            displaced: default/a/app: pool `machine` would have no shared CPU left; refused: needs 1 exclusive CPU; 0 are free; it shares from now on
             machine 1-3: came [] went [0], moved 0, displaced 1
-            a shared on 1 mems 0 in machine: pool `machine` would have no shared CPU left; refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed; it shares from now on
+            a shared on 1 mems 0 in machine: pool `machine` would have no shared CPU left; refused: needs 1 exclusive CPU; 0 are free; it shares from now on
             b exclusive on 2-3 mems 0 in machine: placed in machine
             s shared on 1 mems 0 in machine: placed in machine
             > restart: same true
@@ -654,10 +654,10 @@ fn memory_on_a_node_that_is_gone_is_no_longer_asked_for() {
             > machine pack:1 numa:1 core:4 pu:1 mem:8
             shrink a cpus 1 -> 1 mems 0-1 -> 0
             move   b cpus 4 -> 0,2-3 mems 1 -> 0
-            displaced: default/b/app: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; 2 GiB more would have to be freed; it shares from now on
+            displaced: default/b/app: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
             machine 0-3: came [] went [4-7], moved 0, displaced 1
             a exclusive on 1 mems 0 in machine: placed in machine
-            b shared on 0,2-3 mems 0 in machine: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; 2 GiB more would have to be freed; it shares from now on
+            b shared on 0,2-3 mems 0 in machine: lost CPUs 4; refused: needs 2 GiB, the machine has 0 B free; it shares from now on
             > restart: same true
         "#]],
     );
@@ -719,6 +719,6 @@ fn an_owner_whose_place_has_a_later_owner_in_a_broken_journal_shares_until_the_r
     let mut again = Node::new(TWO_NODES, "").state;
     let step = again.restore(replay(&node.journal), Timestamp::UNIX_EPOCH);
     expect![[r#"
-        not_restored: default/a/app: CPUs 1-2 have a later owner; not placed anew; it shares from now on
+        not_restored: default/a/app: CPUs 1-2 went to a later container; not placed anew; it shares from now on
     "#]].assert_eq(&notes(&step));
 }

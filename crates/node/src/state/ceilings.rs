@@ -15,7 +15,7 @@ use crate::state::{NodeState, full_name};
 pub(super) type Bounded = (Request, Result<Offer, Refusal>);
 
 impl NodeState {
-    /// The place of a newcomer. A wish that keeps more CPUs from others than the ceilings let it is taken back, which `warnings` tells.
+    /// The place of a new container. A wish that keeps more CPUs from others than the ceilings let it is taken back, which `warnings` tells.
     ///
     /// # Errors
     /// It requires to keep more.
@@ -32,19 +32,20 @@ impl NodeState {
         let Some(why) = over else {
             let place = offered.as_ref().ok().map(|it| it.allocation());
             warnings.extend(place.and_then(|it| self.overfills(it)));
+            warnings.extend(self.bursts_wider(&request));
             return Ok((request, offered));
         };
         let usual = self.rules.wishes.cpus.siblings;
         if request.wishes.cpus.siblings != usual {
             let word =
                 if request.wishes.cpus.siblings == Siblings::Idle { "idle" } else { "shared" };
-            let text = format!("its wish for {word} siblings has no effect: {why}");
+            let text = format!("its preference for {word} siblings has no effect: {why}");
             warnings.push(Warning { kind: WarningKind::OverCeiling, text });
             let mut request = request;
             request.wishes.cpus.siblings = usual;
             return self.offer_bounded(request, spec, is_final, warnings, step);
         }
-        Err(format!("refused: it requires to be apart from other owners, and {why}"))
+        Err(format!("refused: it requires to be apart from other exclusive containers, and {why}"))
     }
 
     /// By how much a place goes too far; `None`: it does not.
@@ -95,6 +96,20 @@ impl NodeState {
         }
         let kept = kept.difference(&owned);
         (owned, kept)
+    }
+
+    /// Told where a container asks to burst over a level of which no shared CPUs are: containers share whole NUMA nodes at least.
+    fn bursts_wider(&self, request: &Request) -> Option<Warning> {
+        let level = request.wishes.place.burst_level?;
+        let is_asked = self.rules.wishes.place.burst_level != Some(level);
+        let applies = request.demand.exclusive() == 0 && request.ceiling.is_none();
+        if !is_asked || !applies || self.ledger.pools().shares_level(level) {
+            return None;
+        }
+        let text = format!(
+            "annotation `unlimited-burstable` has no effect: no {level} of this machine has shared CPUs of its own, the next larger domain is used"
+        );
+        Some(Warning { kind: WarningKind::NoEffect, text })
     }
 
     /// CPUs that are left idle for containers, and those that are closed to other owners beside these.

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::decision::Decision;
 use crate::event::{Note, Step};
+use crate::groups::GroupForm;
 use crate::history::{By, Entry, Kind, MachineForm, NodeForm, Place, Who};
 use crate::record::{AllocationForm, ContainerForm};
 use crate::state::{Container, NodeState};
@@ -140,7 +141,7 @@ impl NodeState {
 
     /// Its sets are not those that it was told.
     pub(crate) fn changed_by_others(&self, id: ContainerId, why: &str) -> Option<Entry> {
-        let why = format!("{why}: somebody else has changed that; the runtime is told again");
+        let why = format!("{why}: another program has changed that; the runtime is told again");
         let after = self.place_now(id);
         Some(Entry { who: Some(self.who(id)?), after, ..Entry::failure(why) })
     }
@@ -162,7 +163,7 @@ impl NodeState {
         }
     }
 
-    /// Those who are no longer where they were when the machine or the daemon was another.
+    /// Containers that are no longer where they were when the machine or the daemon was another.
     pub(crate) fn reseated<'a>(
         &'a self,
         places: &'a [(ContainerId, AllocationForm)],
@@ -200,13 +201,14 @@ impl NodeState {
         self.opening(Kind::Continued, now)
     }
 
-    /// The configuration as it is now, and who is there.
+    /// The configuration as it is now, and the containers that are there.
     pub(crate) fn node_entry(&self, kind: Kind) -> Entry {
         let node = NodeForm {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.origin.config.as_ref().to_owned(),
             mode: self.mode(),
             live: self.containers.keys().map(|id| id.0).collect(),
+            groups: self.groups.instances.iter().map(|(id, it)| GroupForm::new(*id, it)).collect(),
         };
         Entry { node: Some(Box::new(node)), ..Entry::new(kind) }
     }
@@ -248,7 +250,7 @@ fn stamp(entries: &mut [Entry], now: Timestamp) {
     }
 }
 
-/// Somebody who has no id yet.
+/// A container that has no id yet.
 fn who(spec: &NewContainer) -> Who {
     Who {
         id: None,

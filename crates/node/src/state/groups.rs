@@ -8,13 +8,16 @@ mod seating;
 use std::sync::Arc;
 
 use bayplan_allocator::{
-    Allocation, ContainerId, Demand, Ledger, Move, Owner, Part, Request, offer, open_domains,
+    Allocation, ContainerId, Demand, Ledger, Move, Owner, Part, Request, domain_around, offer,
+    open_domains, whole_domain,
 };
+use bayplan_topology::Level;
 use bayplan_types::{CpuSet, MilliCpu};
 use bayplan_workload::NewContainer;
+use bayplan_workload::cmk::{INFRA, SHARED, environment};
 
 use crate::event::{Note, Step};
-use crate::groups::{Choice, GroupForm, GroupType, Groups, Inside, Instance, Size};
+use crate::groups::{Asked, Choice, GroupForm, GroupType, Groups, Inside, Instance, Size};
 use crate::record::{AllocationForm, Record};
 use crate::state::NodeState;
 
@@ -124,9 +127,14 @@ impl NodeState {
             return Err(why);
         }
         let free = self.ledger.group(group).map(|it| it.exclusive.clone()).unwrap_or_default();
-        let member = Groups::membership(kind, group, request, &free)?;
+        let near = self.socket_cpus(spec)?;
+        let free = near.map_or_else(|| free.clone(), |near| free.intersection(&near));
+        if free.is_empty() && asked_socket(spec).is_some() {
+            return Err("it has no free CPU in that socket".to_owned());
+        }
+        let member = Groups::membership(kind, group, &Asked::new(request, spec, free))?;
         self.groups.members.insert(id, member);
-        moves.extend(self.fit(group)?);
+        moves.extend(self.fit_members(group)?);
         let (request, _) = self.request(id, spec);
         match offer(&self.ledger, &request) {
             Ok(_) => Ok((group, moves)),
@@ -134,17 +142,99 @@ impl NodeState {
         }
     }
 
+    /// CPUs of the socket that a container names in CMK's words; `None`: it names none.
+    fn socket_cpus(&self, spec: &NewContainer) -> Result<Option<CpuSet>, String> {
+        let Some(socket) = asked_socket(spec) else { return Ok(None) };
+        let pools = self.ledger.pools();
+        let pool = pools.named(&format!("package {socket}"));
+        let pool = pool.ok_or_else(|| format!("the machine has no socket {socket}"))?;
+        Ok(whole_domain(pools, Level::Package, &pool.cpus))
+    }
+
+    /// What CMK would put into the environment of a container that is in its group, or on the reserved CPUs, by CMK's words.
+    pub(super) fn pool_environment(&self, id: ContainerId) -> Option<Vec<(String, String)>> {
+        let spec = &self.containers.get(&id)?.spec;
+        let Some(Ok(isolate)) = &spec.cmk else { return None };
+        let held = self.ledger.allocation(id)?;
+        let group = self.groups.members.get(&id).and_then(|it| self.groups.kind_of(it.group));
+        let is_there = match group {
+            Some(kind) => kind.name == isolate.pool,
+            None => isolate.pool == INFRA && held.is_reserved,
+        };
+        let cpus_of = |name: &str| {
+            let mut cpus = CpuSet::new();
+            let groups = self.groups.of_kind(name);
+            groups.for_each(|(group, _)| cpus.union_with(&self.ledger.group_cpus(group)));
+            cpus
+        };
+        let infra = match self.groups.kind(INFRA) {
+            Some(_) => cpus_of(INFRA),
+            None => self.ledger.pools().reserved().clone(),
+        };
+        let assigned = self.ledger.cpus_of(held);
+        is_there.then(|| environment(&assigned, &cpus_of(SHARED), &infra))
+    }
+
     fn why_refused(&self, refusal: &bayplan_allocator::Refusal) -> String {
         let first = refusal.considered.first().and_then(|it| it.outcome.as_ref().err());
         first.map(ToString::to_string).unwrap_or_default()
     }
 
-    /// Gives a group as many CPUs as its members need.
+    /// Gives a group the CPUs that it is to have: as many as its members need or its type says, or what of its list or domain is open.
     fn fit(&mut self, group: ContainerId) -> Result<Vec<Move>, String> {
-        let Some(needed) = self.groups.needed(group)? else { return Ok(Vec::new()) };
         let Some(kind) = self.groups.kind_of(group) else { return Ok(Vec::new()) };
-        let request = group_request(group, kind, needed);
+        let has = self.ledger.group_cpus(group);
+        let request = match self.whole_of(group) {
+            Some(whole) => {
+                let lacking = whole.difference(&has);
+                let more = self.ledger.open_to_groups(&lacking);
+                if more.is_empty() {
+                    return Ok(Vec::new());
+                }
+                exact_request(group, kind, &has.union(&more))
+            }
+            None => match self.groups.needed(group, has.len())? {
+                Some(needed) => group_request(group, kind, needed),
+                None => return Ok(Vec::new()),
+            },
+        };
         self.ledger.resize_group(&request).map_err(|refusal| self.why_refused(&refusal))
+    }
+
+    /// The same where its size follows its members; other groups take them as they are.
+    fn fit_members(&mut self, group: ContainerId) -> Result<Vec<Move>, String> {
+        let follows = |kind: &GroupType| matches!(kind.size, Size::Requests { .. });
+        match self.groups.kind_of(group).is_some_and(follows) {
+            true => self.fit(group),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// All CPUs of the list or the domain that a group is, as far as the machine has them; `None` for a group of another size.
+    fn whole_of(&self, group: ContainerId) -> Option<CpuSet> {
+        let instance = self.groups.instances.get(&group)?;
+        let kind = self.groups.kind(&instance.kind)?;
+        let pools = self.ledger.pools();
+        match &kind.size {
+            Size::List(lists) if kind.inside == Inside::Slots => {
+                Some(pools.ownable(&union_of(lists)))
+            }
+            Size::List(lists) => Some(pools.ownable(lists.get(instance.number)?)),
+            Size::Domain(level) => domain_around(pools, *level, &self.ledger.group_cpus(group)),
+            Size::Requests { .. } | Size::Fixed(_) => None,
+        }
+    }
+
+    /// Whether a group has fewer CPUs than it is to have.
+    fn is_short(&self, group: ContainerId) -> bool {
+        let has = self.ledger.group_cpus(group);
+        match self.whole_of(group) {
+            Some(whole) => !whole.is_subset(&has),
+            None => {
+                let needed = self.groups.needed(group, has.len());
+                needed.is_ok_and(|needed| needed.is_some_and(|needed| needed > has.len()))
+            }
+        }
     }
 
     /// Makes a group of a type for this much CPU time.
@@ -185,11 +275,7 @@ impl NodeState {
         let numbers = || self.groups.free_numbers(&kind.name);
         let number = numbers().next().unwrap_or_default();
         let sized = |size: usize| vec![(number, group_request(id, kind, size))];
-        let exactly = |cpus: &CpuSet| {
-            let mut request = group_request(id, kind, cpus.len());
-            request.wishes.cpus.exactly.clone_from(cpus);
-            request
-        };
+        let exactly = |cpus: &CpuSet| exact_request(id, kind, cpus);
         match &kind.size {
             Size::Requests { min, max } => {
                 let size = wanted.cpus_needed().max(*min).max(1);
@@ -197,9 +283,7 @@ impl NodeState {
             }
             Size::Fixed(size) => sized(*size),
             Size::List(lists) if kind.inside == Inside::Slots => {
-                let mut all = CpuSet::new();
-                lists.iter().for_each(|it| all.union_with(it));
-                vec![(number, exactly(&all))]
+                vec![(number, exactly(&union_of(lists)))]
             }
             // A list of which a CPU is taken keeps no other one from having its group.
             Size::List(lists) => numbers()
@@ -272,7 +356,7 @@ impl NodeState {
     }
 
     /// At the end of a step: groups that need less, or that no container needs, and those that are always to be there.
-    pub(super) fn settle_groups(&mut self, step: &mut Step) {
+    pub(crate) fn settle_groups(&mut self, step: &mut Step) {
         if self.known.is_partial() || self.is_restored() {
             return;
         }
@@ -281,14 +365,19 @@ impl NodeState {
         }
         // What could not be made is tried again when something has changed.
         let version = Some(self.ledger.version());
-        if self.groups.lacks_some && self.groups.lacked_at != version {
-            self.groups.lacks_some = false;
-            self.make_lacking(step);
+        let lacks = self.groups.lacks_some || !self.groups.short.is_empty();
+        if lacks && self.groups.lacked_at != version {
+            for group in self.groups.short.clone() {
+                self.settle_group(group, step);
+            }
+            if std::mem::take(&mut self.groups.lacks_some) {
+                self.make_lacking(step);
+            }
             self.groups.lacked_at = Some(self.ledger.version());
         }
     }
 
-    fn settle_group(&mut self, group: ContainerId, step: &mut Step) {
+    pub(super) fn settle_group(&mut self, group: ContainerId, step: &mut Step) {
         let Some(kind) = self.groups.kind_of(group) else { return };
         let count = self.groups.of_kind(&kind.name).count();
         let is_empty = self.groups.members_of(group).next().is_none();
@@ -297,10 +386,19 @@ impl NodeState {
             return;
         }
         let before = self.ledger.clone();
-        match self.fit(group) {
+        let fitted = self.fit(group);
+        let is_known = match self.is_short(group) {
+            true => !self.groups.short.insert(group),
+            false => !self.groups.short.remove(&group) && fitted.is_ok(),
+        };
+        match fitted {
             Ok(moves) => self.note_moves(&moves, group, step),
             // It stays as large as it is.
-            Err(message) => step.notes.push(Note::Failure { kind: "group", message }),
+            Err(_) if is_known => {}
+            Err(why) => {
+                let message = format!("the group {} stays as it is: {why}", self.group_name(group));
+                step.notes.push(Note::Failure { kind: "group", message });
+            }
         }
         if self.ledger.group_cpus(group) != before.group_cpus(group) {
             self.tell_group(group, step);
@@ -310,6 +408,7 @@ impl NodeState {
 
     pub(crate) fn end_group(&mut self, group: ContainerId, step: &mut Step) {
         self.ledger.release(group);
+        self.groups.short.remove(&group);
         let Some(instance) = self.groups.instances.remove(&group) else { return };
         step.records.push(Record::GroupEnded { id: group.0 });
         let (name, cpus) = (instance.name(), String::new());
@@ -360,7 +459,8 @@ impl NodeState {
         let mut free = self.ledger.group(group).map(|it| it.exclusive.clone()).unwrap_or_default();
         let held = self.ledger.allocation(id).map(|it| it.exclusive.clone()).unwrap_or_default();
         free.union_with(&held);
-        let fitted = Groups::membership(&kind, group, &request, &free).and_then(|mut it| {
+        let asked = Asked::new(&request, spec, free);
+        let fitted = Groups::membership(&kind, group, &asked).and_then(|mut it| {
             // A slot stays the same as long as it suffices.
             if kind.inside == Inside::Slots && it.own <= held.len() {
                 (it.own, it.exactly) = (held.len(), held.clone());
@@ -381,14 +481,34 @@ impl NodeState {
     /// The group grows before a member takes more; it shrinks after one has given up what it had.
     fn fit_before(&mut self, id: ContainerId, group: ContainerId) -> Result<Vec<Move>, String> {
         self.groups.unsettled.insert(group);
-        let needed = self.groups.needed(group)?;
         let has = self.ledger.group_cpus(group).len();
+        let needed = self.groups.needed(group, has)?;
         let is_member = self.groups.members.contains_key(&id);
         match needed.filter(|needed| is_member && *needed > has) {
-            Some(_) => self.fit(group),
+            Some(_) => self.fit_members(group),
             None => Ok(Vec::new()),
         }
     }
+}
+
+fn asked_socket(spec: &NewContainer) -> Option<u32> {
+    match &spec.cmk {
+        Some(Ok(isolate)) => isolate.socket,
+        _ => None,
+    }
+}
+
+/// What a group asks for that is to have these CPUs.
+fn exact_request(id: ContainerId, kind: &GroupType, cpus: &CpuSet) -> Request {
+    let mut request = group_request(id, kind, cpus.len());
+    request.wishes.cpus.exactly.clone_from(cpus);
+    request
+}
+
+fn union_of(lists: &[CpuSet]) -> CpuSet {
+    let mut all = CpuSet::new();
+    lists.iter().for_each(|it| all.union_with(it));
+    all
 }
 
 /// What a group asks for.

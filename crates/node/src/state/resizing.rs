@@ -48,11 +48,28 @@ impl NodeState {
         let is_made =
             self.containers.get(&id).is_some_and(|it| it.spec.resources == spec.resources);
         match fitted {
-            Some(fitted) if is_made => self.keep_fitted(fitted, id, &mut step),
+            Some(fitted) if is_made => {
+                self.keep_fitted(fitted, id, &mut step);
+                self.shrink_with(id, &mut step);
+            }
             Some(fitted) => self.undo_fitted(fitted),
             None => {}
         }
         step
+    }
+
+    /// The group of a member that was resized gives up what it needs no more, so the answer names the CPUs that are left.
+    fn shrink_with(&mut self, id: ContainerId, step: &mut Step) {
+        let group = self.groups.members.get(&id).map(|it| it.group);
+        let Some(group) = group.filter(|_| !self.known.is_partial()) else { return };
+        self.settle_group(group, step);
+        let is_placed = matches!(step.answer, Answer::Admission(Admission::Place(_)));
+        if let Some(told) = self.pinning(id).filter(|_| is_placed) {
+            if let Some(container) = self.containers.get_mut(&id) {
+                container.update = Some(told.clone());
+            }
+            step.answer = Answer::Admission(Admission::Place(told));
+        }
     }
 
     fn resize_one(
@@ -144,7 +161,7 @@ impl NodeState {
         step
     }
 
-    /// A container without any place would run unaccounted for, so one whose place is gone shares.
+    /// A container without any place would run unaccounted for, so one that has lost its place shares.
     pub(crate) fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
         let mems = held.mems.clone();
         let Err(error) = self.ledger.adopt(id, held) else { return };

@@ -1,4 +1,4 @@
-//! Somebody has changed the sets of containers past the runtime. In: what the kernel's files say. Out: the same sets once more, through the runtime.
+//! The sets of containers were changed past the runtime. In: what the kernel's files say. Out: the same sets once more, through the runtime.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::event::{Answer, Step};
 use crate::state::{NodeState, Phase};
 
 impl NodeState {
-    /// Whoever has changed since `basis`, or is just being changed, is told anyway.
+    /// A container that has changed since `basis`, or is just being changed, is told anyway.
     pub(super) fn sets_changed(&mut self, basis: u64, found: BTreeMap<String, Pinning>) -> Step {
         let mut step = Step::new(Answer::Done);
         for (runtime_id, found) in found {

@@ -9,8 +9,8 @@ use crate::history::Kind;
 use crate::state::NodeState;
 
 impl NodeState {
-    /// To be called after the writes of the step are planned. What an earlier arrival had taken is no longer told of a container whose CPUs
-    /// change again, for whichever reason.
+    /// To be called after the writes of the step are planned. What an earlier arrival had taken is no longer told of a container if its CPUs change
+    /// again, for whatever reason.
     pub(super) fn note_squeezed(&mut self, step: &mut Step) {
         let came = step
             .history

@@ -1,8 +1,7 @@
 //! What happens to a container between its creation and its first instruction.
 //!
-//! The runtime is asked to start it, and meanwhile somebody else comes for whom it has to let go of CPUs. containerd takes an update of a
-//! container that does not run yet as one of what it is going to be started with, says that it is done, and goes on with the start for
-//! which it has read that before. So whoever was written to before it ran is written to once more when it does.
+//! The runtime is asked to start it, and meanwhile another container comes for which it has to let go of CPUs. So a container that was written to
+//! before it ran is written to once more when it does.
 
 use bayplan_types::Pinning;
 
@@ -24,7 +23,7 @@ impl NodeState {
             container.touched = steps;
             step.answers_after_plan = self.runs(runtime_id);
         }
-        // Nobody expected it any more, and its CPUs may have been given away.
+        // It was not expected any more, and its CPUs may have been given away.
         step.sync_soon |= self.unstarted.remove(runtime_id);
         step
     }

@@ -52,7 +52,7 @@ struct Machine {
     isolated: CpuSet,
     compacts: bool,
     narrows: bool,
-    /// Who cannot have CPUs of its own shares.
+    /// A container that cannot have exclusive CPUs shares.
     shares: bool,
 }
 
@@ -321,14 +321,14 @@ struct World {
     failing: u8,
     /// Failures that the state has not heard of.
     failures: Vec<FailedWrite>,
-    /// Containers whose last write failed.
+    /// Containers with a last write that failed.
     wrong: BTreeSet<String>,
     /// Everything that was said.
     notes: Vec<Note>,
     basis: Option<(u64, BTreeSet<String>)>,
     view: Option<RuntimeView>,
     now: Timestamp,
-    /// Who owned CPUs when draining began.
+    /// Containers that owned CPUs when draining began.
     owners: BTreeSet<ContainerId>,
 }
 
@@ -455,7 +455,7 @@ impl World {
         Ok(())
     }
 
-    /// The rebalancer lets somebody leave CPUs, or where that are none brings memory home, and takes back what was before.
+    /// The rebalancer lets a container leave CPUs, or where that are none brings memory home, and takes back what was before.
     fn turn(&mut self, which: usize, leave: CpuSet) {
         let ids: Vec<ContainerId> = self.state.containers.keys().copied().collect();
         let Some(target) = pick(&ids, which).copied() else { return };
@@ -536,7 +536,7 @@ impl World {
         });
     }
 
-    /// CPUs of those who have no others.
+    /// CPUs of containers that have no others.
     fn owned(&self) -> BTreeMap<ContainerId, CpuSet> {
         let held = self.state.ledger.allocations();
         let held = held.filter(|(_, it)| it.shared.is_none());
@@ -700,7 +700,7 @@ impl World {
         self.view = Some(RuntimeView { basis, containers: self.real.iter().map(seen).collect() });
     }
 
-    /// A whole sync in which nothing goes wrong: afterwards the ledger is about what the runtime has, and everybody is in place.
+    /// A whole sync in which nothing goes wrong: afterwards the ledger is about what the runtime has, and every container is in place.
     fn sync(&mut self) -> Result<(), TestCaseError> {
         self.failing = 0;
         self.report_failures();
@@ -708,7 +708,7 @@ impl World {
         self.take_view();
         let view = self.view.take().unwrap();
         self.step(Event::Synced(view));
-        // Also who seemed to be wrong must be in place now; `check` looks.
+        // Also one that seemed to be wrong must be in place now; `check` looks.
         self.wrong.retain(|id| self.real.get(id).is_some_and(|real| real.is_starting));
         let live: BTreeSet<&String> =
             self.real.iter().filter(|(_, real)| real.is_alive).map(|(id, _)| id).collect();
@@ -800,14 +800,14 @@ impl World {
         self.check_pinnings()
     }
 
-    /// Everybody who is known and whose last write was carried out is where the ledger has him, and so on nobody else's CPUs.
-    /// Cold starts end in time.
+    /// Every container that is known and had its last write carried out is where the ledger has it, and so on no CPUs of another. Cold starts end in
+    /// time.
     fn check_cold(&self) -> Result<(), TestCaseError> {
         prop_assert!(self.state.next_warming().is_none_or(|it| it > self.now));
         Ok(())
     }
 
-    /// Whoever has chosen CPUs finds all of his pod there, with nothing in the ledger, and nobody else whose place is Bayplan's to say.
+    /// A pod with chosen CPUs has all of its containers there, with nothing in the ledger, and no other container that Bayplan places.
     fn check_claims(&self) -> Result<(), TestCaseError> {
         let state = &self.state;
         let (pools, reserved) = (state.ledger.pools(), state.machine.reserved());
@@ -822,7 +822,7 @@ impl World {
                 continue;
             };
             prop_assert_eq!(&state.pinning(*id).unwrap().cpus, &chosen);
-            // Where everything is claimed and nothing reserved, somebody has to run somewhere.
+            // Where everything is claimed and nothing reserved, shared containers have to run somewhere.
             let lent = chosen.difference(reserved).intersection(&pools.unplaced_cpus());
             prop_assert!(lent.is_empty() || (lent.len() == 1 && reserved.is_empty()), "{}", lent);
             prop_assert!(lent.is_empty() || pools.allocatable() == lent);
@@ -1162,7 +1162,7 @@ fn what_was_ended_before_it_was_started_is_not_adopted_again() {
     };
     for mut state in [before.clone(), restarted(&lines), restarted(&compacted(&before))] {
         assert_eq!([sync(&mut state, true, false), sync(&mut state, true, false)], ["", ""]);
-        // Somebody has started it all the same.
+        // It was started all the same.
         assert_eq!(sync(&mut state.clone(), true, true), "1-2");
         sync(&mut state, false, false);
         assert!(state.unstarted.is_empty());

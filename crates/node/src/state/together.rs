@@ -1,7 +1,7 @@
-//! Pods whose containers count together what the pod asked for (`bayplan_workload::silent`): what one of them counts changes when another comes,
+//! Pods with containers that count together what the pod asked for (`bayplan_workload::silent`): what one of them counts changes when another comes,
 //! ends or is resized, and when the pod is. In: the occasion. Out: the others of the pod with what they count now.
 //!
-//! Of a pod whose containers all speak for themselves nothing happens here.
+//! Nothing happens here to a pod if all of its containers speak for themselves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,8 +63,8 @@ impl NodeState {
         found
     }
 
-    /// Finds out whether a newcomer is silent, and lets the others of its pod count what is theirs beside it, so that it finds the CPUs
-    /// that the pod has for it.
+    /// Finds out whether a new container is silent, and lets the others of its pod count what is theirs beside it, so that it finds the CPUs that the
+    /// pod has for it.
     pub(super) fn make_way(
         &mut self,
         id: ContainerId,
@@ -252,7 +252,7 @@ impl NodeState {
             container.touched = self.steps;
         }
         self.remember_home(id);
-        let why = "so that its pod has together what the pod asked for";
+        let why = "so that the containers of its pod have together what the pod asked for";
         done.told.history.push(self.relocation(id, By::Room, place, why));
         if !done.before.iter().any(|(other, ..)| *other == id) {
             done.before.push((id, before, Some(held)));
@@ -260,8 +260,7 @@ impl NodeState {
         Ok(())
     }
 
-    /// A resize in a pod whose containers count together: all of them count what is theirs then (true), or all
-    /// stays.
+    /// A resize in a pod with containers that count together: all of them count what is theirs then (true), or all stays.
     pub(super) fn resize_together(
         &mut self,
         id: ContainerId,
@@ -312,8 +311,7 @@ impl NodeState {
         }
     }
 
-    /// At the end of a step: pods that have lost a container, or whose figure is another. What cannot be had is left; the next
-    /// occasion tries again.
+    /// At the end of a step: pods that have lost a container, or that have another figure. What cannot be had is left; the next occasion tries again.
     pub(super) fn settle_pods(&mut self, now: Timestamp, step: &mut Step) {
         // Nothing is granted before it is known what runs.
         if self.known.is_partial() {

@@ -188,8 +188,8 @@ impl NodeState {
         holder.map(|(_, holder)| holder.exclusive.clone()).unwrap_or_default()
     }
 
-    /// Everything about containers whose name, pod, `namespace/pod/container` or runtime id begins with `name`; live ones first, then
-    /// the latest of those that are gone.
+    /// Everything about containers with a name, pod, `namespace/pod/container` or runtime id that begins with `name`; live ones first, then the
+    /// latest of those that are gone.
     pub fn explain(&self, name: &str) -> Vec<Explanation> {
         let narrowings = self.narrowings();
         let live = self.containers.iter().filter(|(_, container)| {

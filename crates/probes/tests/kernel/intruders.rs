@@ -1,4 +1,4 @@
-//! Who else is on owned CPUs, against what the kernel counts of them: interrupts, softirqs and kernel threads.
+//! What else is on owned CPUs, against what the kernel counts of it: interrupts, softirqs and kernel threads.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};

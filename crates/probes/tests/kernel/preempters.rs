@@ -1,4 +1,4 @@
-//! For whom a task had to leave its CPU although it could have gone on.
+//! What a task had to leave its CPU for although it could have gone on.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn idle_of_cpu() -> u64 {
     cpu.split_whitespace().skip(3).take(2).map(|it| it.parse::<u64>().unwrap()).sum()
 }
 
-/// Whoever waits for the CPU then gets it, so only turns count in which the CPU was idle for half of the time.
+/// A task that waits for the CPU then gets it, so only turns count in which the CPU was idle for half of the time.
 pub(crate) fn who_has_used_up_his_quota_leaves_the_cpu_to_nobody() {
     let (mut probes, cgroup) = (attach(), Cgroup::new());
     watch(&mut probes, &[(&cgroup, "")]);

@@ -1,4 +1,5 @@
-//! What a machine is told that has no probes: what happened, and what would mend it. Each is tried by a process of its own, whose rights and files are its own.
+//! What a machine is told that has no probes: what happened, and what would mend it. Each is tried by a separate process with rights and files of its
+//! own.
 
 use std::path::Path;
 use std::process::Command;

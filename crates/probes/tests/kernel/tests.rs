@@ -148,8 +148,8 @@ fn is_near(found: u64, expected: u64, percent: u64) -> bool {
 }
 
 /// Repeats known work until programs were told of all its switches, and gives what was found then. Where others use the CPU as well,
-/// the kernel does not tell of every switch (6.18: of 4 in 1,000 not), and until the next one, or the next look, somebody else pays for what counters count. `work`
-/// gives the CPU time that the probe has found, what the kernel counted, and the rest.
+/// the kernel does not tell of every switch (6.18: of 4 in 1,000 not), and until the next one, or the next look, another task pays for what counters
+/// count. `work` gives the CPU time that the probe has found, what the kernel counted, and the rest.
 #[track_caller]
 fn until_told<T>(mut work: impl FnMut() -> (u64, u64, T)) -> T {
     let mut seen = Vec::new();
@@ -200,7 +200,8 @@ fn time_on_cpus_is_what_the_kernel_counts() {
     }
 }
 
-/// What everybody has had, by the probes, and by the kernel just before and just after they were read. Whoever is on a CPU meanwhile, this process above all, is in one and not yet in the other.
+/// What each task has had, by the probes, and by the kernel just before and just after they were read. A task that is on a CPU meanwhile, this
+/// process above all, is in one and not yet in the other.
 struct Look {
     earlier: Vec<u64>,
     found: Vec<u64>,
@@ -230,7 +231,7 @@ impl Look {
     }
 }
 
-/// Work of two containers and of nobody's on both CPUs, and what everybody has had before and after it.
+/// Work of two containers and of tasks in no container on both CPUs, and what each has had before and after it.
 fn work_between_looks(kernel: impl Fn() -> Vec<u64>) -> [Look; 2] {
     let (mut probes, a, b) = (attach(), Cgroup::new(), Cgroup::new());
     watch(&mut probes, &[(&a, ""), (&b, "")]);
@@ -246,7 +247,7 @@ fn work_between_looks(kernel: impl Fn() -> Vec<u64>) -> [Look; 2] {
 fn tasks_that_come_and_go_are_counted() {
     let (mut probes, cgroup) = (attach(), Cgroup::new());
     watch(&mut probes, &[(&cgroup, "")]);
-    // Whoever is gone after a switch that was not told is made up for by no later one.
+    // A task that is gone after a switch that was not told is made up for by no later one.
     until_told(|| {
         let mut worker = Worker::new(Some(&cgroup), 1, "spawn 300");
         let before = (counters(&mut probes, &cgroup).exec_ns, cgroup.usage_ns());
@@ -328,8 +329,9 @@ fn left_out_ns() -> u64 {
     (interrupts + stolen) * 10_000_000
 }
 
-/// The schedulers charge tasks for the time from when each came to a CPU to when it left (`sched_info_depart`), and so do the probes but for [`left_out_ns`], and
-/// for the moment in which a CPU looks for other work before it idles (`newidle_balance`), which the schedulers give to who has left. Idling is in neither.
+/// The schedulers charge tasks for the time from when each came to a CPU to when it left (`sched_info_depart`), and so do the probes but for
+/// [`left_out_ns`], and for the moment in which a CPU looks for other work before it idles (`newidle_balance`), which the schedulers give to the task
+/// that has left. Idling is in neither.
 fn all_together_run_and_wait_as_the_schedulers_say() {
     if schedulers().is_none() {
         print!("(not here: there is no /proc/schedstat) ");
@@ -355,8 +357,8 @@ fn two_hogs_on_one_cpu_wait_for_each_other() {
         (found.exec_ns - before.exec_ns, sum(|it| it.exec_ns), (before, found, waited))
     });
     assert_near("delay", found.delay_ns - before.delay_ns, waited, 1);
-    // Whoever leaves the CPU for the other waits for a slice of it: from 1 to 16 ms, whatever the scheduler of the day, and longer where somebody else comes
-    // in between. On a busy machine it is mostly others who take the CPU, for as long as they like.
+    // A task that leaves the CPU for the other waits for a slice of it: from 1 to 16 ms, whatever the scheduler of the day, and longer where a third
+    // one comes in between. On a busy machine it is mostly others that take the CPU, for as long as they like.
     let slices: u64 = found.delays[11..19].iter().sum();
     let by_itself = Preempter::ALL.iter().position(|it| *it == Preempter::Itself).unwrap();
     let by_itself = found.preempted_by[by_itself];
@@ -417,7 +419,7 @@ fn leave_untold(worker: &Worker, ns: u64) {
     tasks.insert(&task, state, 0).unwrap();
 }
 
-/// Nobody knows on which CPU it was: since then it may have been woken for another.
+/// On which CPU it was is not known: since then it may have been woken for another.
 fn who_rests_after_an_untold_switch_is_charged_and_not_accused() {
     let (mut probes, owner, other) = (attach(), Cgroup::new(), Cgroup::new());
     watch(&mut probes, &[(&owner, "1"), (&other, "")]);
@@ -480,8 +482,8 @@ fn taken_by_processes(drain: &Drain, owner: CgroupId) -> u64 {
     processes.map(|(_, sum)| sum.ns).sum()
 }
 
-/// A task goes by on CPU 1, under one name after the other; gives its CPU time in ns, without a millisecond for its last run, of which nobody is accused where the switch after
-/// it was not told.
+/// A task goes by on CPU 1, under one name after the other; gives its CPU time in ns, without a millisecond for its last run, of which no task is
+/// accused where the switch after it was not told.
 fn go_by(first: u32, last: u32) -> u64 {
     let mut worker = Worker::new(None, 1, &format!("names {first} {last}"));
     worker.begin();
@@ -506,7 +508,7 @@ fn who_finds_no_room_in_the_kernel_is_in_the_owners_sum() {
     assert!(taken >= crowd, "{taken} of {crowd}");
 }
 
-/// One task under more names than there is room for, and others who come when they have rested.
+/// One task under more names than there is room for, and others that come when they have rested.
 fn the_first_names_are_not_kept_for_good() {
     let (mut probes, owner) = (attach(), Cgroup::new());
     watch(&mut probes, &[(&owner, "1")]);
@@ -542,7 +544,8 @@ fn a_task_that_changes_cgroups_is_charged_to_both() {
     let counted = worker.wait();
     let found = [&from, &to].map(|cgroup| counters(&mut probes, cgroup).exec_ns);
     assert_near("both", found.iter().sum(), counted.exec_ns, 1);
-    // Charged is who a task belongs to when it leaves the CPU, so the run in which it changes may go to the wrong one. It sleeps on the way.
+    // Charged is the container that a task belongs to when it leaves the CPU, so the run in which it changes may go to the wrong one. It sleeps on
+    // the way.
     for ((cgroup, before), found) in [&from, &to].into_iter().zip(before).zip(found) {
         let usage = cgroup.usage_ns() - before;
         let far = found.abs_diff(usage);
@@ -595,7 +598,7 @@ fn short_lived_cgroups_leave_nothing() {
     probes.watch(&BTreeMap::new()).unwrap();
     assert_eq!(probes.entries().unwrap().0, 0);
     assert!(drain(&mut probes).intrusions.is_empty());
-    // Intruders of CPUs that nobody owns any more are read until they rest, and then taken out.
+    // Intruders of CPUs that have no owner any more are read until they rest, and then taken out.
     for _ in 0..5 {
         drain(&mut probes);
     }
@@ -632,7 +635,7 @@ fn who_is_killed_leaves_nothing_in_the_kernel() {
     assert!(held.is_subset(&held_by_the_kernel()), "{held:?}");
     // By SIGKILL.
     drop(worker);
-    // The kernel frees them when nobody can be in them any more.
+    // The kernel frees them when no task can be in them any more.
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let rest: Vec<String> = held.intersection(&held_by_the_kernel()).cloned().collect();
@@ -708,9 +711,11 @@ fn switches_are_those_of_the_tasks() {
     }
 }
 
-/// Repeats work of two containers on one CPU until the clock has told them apart as the scheduler did. It need not: of some switches programs are not told ([`until_told`]); and the scheduler reads its
-/// clock before a switch and the probe in it, so that where a host lets others have the CPU in between, for a tenth of a second where it is emulated, the one takes that for time of who comes, and the
-/// other for time of who goes. So it has three turns, and ten where the lab says that the CPU is emulated. `work` gives the clock's and the scheduler's time of each, and the rest.
+/// Repeats work of two containers on one CPU until the clock has told them apart as the scheduler did. It need not: of some switches programs are not
+/// told ([`until_told`]); and the scheduler reads its clock before a switch and the probe in it, so that where a host lets others have the CPU in
+/// between, for a tenth of a second where it is emulated, the one takes that for time of the task that comes, and the other for time of the task that
+/// goes. So it has three turns, and ten where the lab says that the CPU is emulated. `work` gives the clock's and the scheduler's time of each, and
+/// the rest.
 #[track_caller]
 fn until_split<T>(percent: u64, mut work: impl FnMut() -> ([(u64, u64); 2], T)) -> T {
     let turns = if env::var_os("BAYPLAN_EMULATED").is_some() { 10 } else { 3 };
@@ -768,11 +773,11 @@ fn a_cpu_that_changes_hands_all_the_time_is_read_now_and_then() {
         ([clock(0), clock(1)], found)
     });
     for (events, Counters { runs, exec_ns, .. }) in found {
-        // Somebody else may have had the CPU in between, and an emulated one does not change hands so often.
+        // Another task may have had the CPU in between, and an emulated one does not change hands so often.
         let has_storm = runs > 60 * exec_ns / 1_000_000;
         let share = events.counted_share().unwrap();
         assert!(0.02 < share && (share < 0.9 || !has_storm), "{share} of {runs} runs was counted");
-        // Nobody else can have the kernel's own counters.
+        // Nothing else can have the kernel's own counters.
         let taken = events.taken_ns();
         assert!(taken <= events.enabled_ns / 1000, "{taken} ns of {events:?} is taken");
         let switches = events.counts[&Event::ContextSwitches];

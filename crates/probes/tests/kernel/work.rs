@@ -330,7 +330,7 @@ fn do_without(what: &str) {
     match what {
         "nothing" => {}
         "capabilities" => {
-            // Whoever is not root any more has none.
+            // A process that is not root any more has none.
             setuid(Uid::from_raw(65534)).unwrap();
         }
         "types" => {
@@ -366,7 +366,7 @@ fn read_past_the_cache(disk: &Path, times: u32) {
     (0..times).for_each(|_| file.as_ref().unwrap().read_exact_at(block, 0).unwrap());
 }
 
-/// Datagrams by the loopback device, whose receiving side is a softirq on the CPU that sends.
+/// Datagrams by the loopback device. The receiving side is a softirq on the CPU that sends.
 fn send_to_itself(times: u32) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(socket.local_addr().unwrap()).unwrap();

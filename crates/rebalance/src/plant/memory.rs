@@ -1,10 +1,10 @@
-//! Caches and memory: how long an instruction takes, given who runs how much where.
+//! Caches and memory: how long an instruction takes, given which tenant runs how much where.
 //!
 //! Cache: in equilibrium a container's share of a cache is its share of what is brought in (Chandra et al., HPCA 2005; Xu et al., ISPASS 2010), and misses fall as a power of that
 //! share (Hartstein et al., "Cache Miss Behavior: Is It √2?", CF 2006, with exponents from 0.3 to 0.7).
 //!
-//! Bandwidth: latency is constant up to 40 % of what a node sustains, rises in a line up to 80 %, then steeply (Jacob 2009). Past 100 % it rises until everybody is
-//! slow enough.
+//! Bandwidth: latency is constant up to 40 % of what a node sustains, rises in a line up to 80 %, then steeply (Jacob 2009). Past 100 % it rises
+//! until every tenant is slow enough.
 
 use super::layout::Layout;
 use super::tenant::Nature;
@@ -52,11 +52,11 @@ impl User {
 pub(super) struct Memory {
     /// MiB, by container and cache.
     pub(super) occupancy: Vec<Vec<f64>>,
-    /// How much longer memory takes because of everybody's load, by node.
+    /// How much longer memory takes because of the load of all tenants, by node.
     pub(super) strains: Vec<f64>,
 }
 
-/// What memory does to everybody.
+/// What memory does to each tenant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effect {
     /// Nanoseconds per instruction, by container.
@@ -83,7 +83,7 @@ pub(super) fn effect(layout: &Layout, users: &[User], memory: &mut Memory) -> Ef
     for (node, strained) in memory.strains.iter_mut().enumerate() {
         let wanted = users.iter().zip(&bandwidths).map(|(user, bytes)| bytes * user.pages[node]);
         let aim = strain(wanted.sum::<f64>() / layout.bandwidths[node].max(1.0));
-        // Steps are small because whoever waits longer asks for less: full ones would swing.
+        // Steps are small because a tenant that waits longer asks for less: full ones would swing.
         *strained *= (aim / *strained).powf(0.25);
     }
     let paces = users.iter().zip(&misses);
@@ -91,7 +91,7 @@ pub(super) fn effect(layout: &Layout, users: &[User], memory: &mut Memory) -> Ef
     Effect { paces, misses, bandwidths }
 }
 
-/// Nanoseconds per instruction of somebody who has the caches that `cpus` are under and the near memory for himself.
+/// Nanoseconds per instruction of a tenant that has the caches that `cpus` are under and the near memory for itself.
 pub(super) fn alone(layout: &Layout, nature: &Nature, caches: &[usize], clock: f64) -> f64 {
     let most = caches.iter().map(|cache| layout.caches[*cache]).fold(0.0, f64::max);
     nature.cycles / clock + nature.misses_with(most) / 1000.0 * LATENCY_NS / nature.overlap
@@ -133,7 +133,7 @@ fn strain(load: f64) -> f64 {
     }
 }
 
-/// Half a step of everybody's share of one cache towards his share of what is brought in.
+/// Half a step of every tenant's share of one cache towards its share of what is brought in.
 fn settle(layout: &Layout, users: &[User], cache: usize, occupancy: &mut [Vec<f64>]) {
     let size = layout.caches[cache];
     let most: Vec<f64> = users

@@ -13,7 +13,7 @@ pub(super) enum Use {
     Choice = 5,
 }
 
-/// From 0 to below 1, for whoever makes plants: the choice with this number of this seed.
+/// From 0 to below 1, for code that makes plants: the choice with this number of this seed.
 pub fn chance(seed: u64, number: u64) -> f64 {
     uniform(seed, Use::Choice, 0, number)
 }

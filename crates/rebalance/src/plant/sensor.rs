@@ -24,10 +24,10 @@ pub struct Sensor {
     pub lies: Vec<Lie>,
 }
 
-/// A container whose sample is wrong for a while.
+/// A container with a sample that is wrong for a while.
 #[derive(Clone, Debug)]
 pub struct Lie {
-    /// Whose.
+    /// The container.
     pub about: ContainerId,
     /// From when.
     pub from: Duration,

@@ -1,5 +1,5 @@
-//! CPU time by weight. In: who wants how much on which CPUs. Out: time of everybody on every CPU. Guarantees: no CPU gives more than it has, nobody gets more than
-//! he wants, and the idle class gets only what all others leave.
+//! CPU time by weight. In: which tenant wants how much on which CPUs. Out: time of every tenant on every CPU.
+//! Guarantees: no CPU gives more than it has, no tenant gets more than it wants, and the idle class gets only what all others leave.
 
 /// What one container asks of the scheduler.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ fn want(ask: &Ask<'_>, given: &[f64], lies: Option<&[f64]>, room: &[f64], wanted
     }
 }
 
-/// Shares the room of one CPU by weight; who wants less than his share leaves the rest to the others.
+/// Shares the room of one CPU by weight; a tenant that wants less than its share leaves the rest to the others.
 fn fill(
     asks: &[Ask<'_>],
     class: &[usize],

@@ -1,4 +1,4 @@
-//! One period: from who sits where and wants what to what each of them gets, and how it shows.
+//! One period: from which tenant is where and wants what to what each of them gets, and how it shows.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,11 +30,11 @@ pub(super) struct Body {
     pub(super) cpus: Vec<usize>,
     pub(super) work: Work,
     pub(super) nature: Nature,
-    /// CPUs wanted if nobody disturbed.
+    /// CPUs wanted if nothing disturbed it.
     pub(super) demand: f64,
     /// Share of its memory, by node.
     pub(super) pages: Vec<f64>,
-    /// Nanoseconds per instruction if nobody disturbed.
+    /// Nanoseconds per instruction if nothing disturbed it.
     pub(super) pace_alone: f64,
 }
 
@@ -79,7 +79,7 @@ impl State {
     }
 }
 
-/// Lives through one period. Returns what is true of everybody and what could be measured of it.
+/// Lives through one period. Returns what is true of every tenant and what could be measured of it.
 pub(super) fn solve(layout: &Layout, bodies: &[Body], state: &mut State) -> Vec<(Truth, Sample)> {
     let limits = limits(bodies);
     let mut effect = Effect::default();
@@ -176,7 +176,7 @@ fn users(layout: &Layout, bodies: &[Body], state: &State) -> Vec<User> {
     bodies.iter().enumerate().map(user).collect()
 }
 
-/// How busy CPUs are, and how heavy those are who keep them busy.
+/// How busy CPUs are, and how heavy the tenants are that keep them busy.
 struct Crowd {
     /// Of the normal class, and of all.
     loads: [Vec<f64>; 2],
@@ -207,7 +207,7 @@ impl Crowd {
 struct Contest {
     /// CPUs that it could get if it asked for all.
     available: f64,
-    /// Probability that no CPU is free when a task of its wakes up, and that it is others who are in the way.
+    /// Probability that no CPU is free when a task of its wakes up, and that it is others that are in the way.
     in_the_way: f64,
     /// Seconds that such a task waits on average.
     delay: f64,
@@ -216,7 +216,7 @@ struct Contest {
 }
 
 fn contest(body: &Body, row: &[f64], crowd: &Crowd) -> Contest {
-    // Whoever is idle himself gives way to everybody, others only to those who are not.
+    // A tenant that is idle itself gives way to all others, others only to those that are not.
     let class = usize::from(body.seat.is_idle);
     let mut contest = Contest { available: 0.0, in_the_way: 0.0, delay: 0.0, preempted: 0.0 };
     let (mut weight_all, mut all_busy, mut busy_others, mut busy) = (0.0, 1.0, 0.0, 1e-9);
@@ -277,7 +277,7 @@ fn outcome(
     (truth, sample)
 }
 
-/// How well somebody is served.
+/// How well a tenant is served.
 struct Served {
     waiting: f64,
     delay: f64,
@@ -315,7 +315,7 @@ fn service(body: &Body, offered: f64, request: f64, limit: f64, contest: &Contes
     }
 }
 
-/// Nanoseconds per instruction of `nature` on these CPUs with nobody else.
+/// Nanoseconds per instruction of `nature` on these CPUs with nothing else there.
 pub(super) fn pace_alone(layout: &Layout, nature: &Nature, cpus: &[usize]) -> f64 {
     let mut caches: Vec<usize> = cpus.iter().map(|cpu| layout.cache_of[*cpu]).collect();
     caches.dedup();

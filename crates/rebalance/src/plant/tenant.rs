@@ -46,7 +46,7 @@ pub struct Tenant {
 pub enum Work {
     /// Threads that always have something to do; demand is their number.
     Batch,
-    /// Requests that come by chance; demand is how many CPUs they would keep busy if nobody disturbed them.
+    /// Requests that come by chance; demand is how many CPUs they would keep busy if nothing disturbed them.
     Service {
         /// CPU time of a request on average, undisturbed.
         request: Duration,

@@ -77,7 +77,7 @@ fn p99_ms(plant: &Plant) -> f64 {
 const PACK: &str = "pack:1 numa:1 l3:1 core:8 pu:2 cache:48K,2M,32M";
 const TWO: &str = "pack:2 numa:1 l3:1 core:8 pu:2 cache:48K,2M,32M";
 
-/// The p99 of a server beside somebody else, alone and after each knob.
+/// The p99 of a server beside another tenant, alone and after each knob.
 fn check_knobs(
     line: &str,
     victim: Tenant,

@@ -9,6 +9,6 @@ pub struct Truth {
     pub cpus: f64,
     /// Instructions per second: what got done.
     pub instructions: f64,
-    /// 99 of 100 requests took at most so long, waiting included; `None` for who serves none.
+    /// 99 of 100 requests took at most so long, waiting included; `None` for a tenant that serves none.
     pub p99: Option<Duration>,
 }

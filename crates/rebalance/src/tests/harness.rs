@@ -1,7 +1,10 @@
 //! Reads a scene and a script, plays it, and writes down what is said.
 //!
-//! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (without it, all that a node offers together), `mems=`, `exclusive`. A script is a phase per line: how long, then for everybody
-//! the name and what is measured. `gone NAME`, `off NAME`, `moved NAME`, `in NAME CPUS`, `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal. `idle 0.5` is what the kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after 100 rounds. Rounds last 5 s.
+//! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (without it, all that a node offers together),
+//! `mems=`, `exclusive`. A script is a phase per line: how long, then for each container the name and what is measured. `gone NAME`, `off NAME`,
+//! `moved NAME`, `in NAME CPUS`, `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal. `idle 0.5` is what the
+//! kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after
+//! 100 rounds. Rounds last 5 s.
 
 use super::*;
 
@@ -164,7 +167,7 @@ impl Play {
     }
 }
 
-/// A scene with everybody's number.
+/// A scene with the number of every container.
 pub(crate) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let machine = lines.next().and_then(|line| line.strip_prefix("machine ")).unwrap();
@@ -208,7 +211,7 @@ fn parse_resident(line: &str) -> Resident {
         mems: NodeSet::new(),
         since: Duration::ZERO,
         mode: Mode::Act,
-        // Where time can be limited nobody is confined.
+        // Where time can be limited no container is confined.
         knobs: Knob::ALL.into_iter().filter(|it| *it != Knob::Confine).collect(),
     };
     for word in words {

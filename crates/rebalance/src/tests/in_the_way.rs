@@ -1,4 +1,4 @@
-//! Who goes where it is least in the way, what comes of it for everybody, and what is asked for the sake of who has gone.
+//! Which container goes where it is least in the way, what comes of it for all, and what is asked for the sake of one that has gone.
 
 use super::*;
 
@@ -11,7 +11,7 @@ const CROWD: &str = "
     crunch burstable 0-3 knobs=move
 ";
 
-/// Who is asked to move for `front`, with this of the others.
+/// Which container is asked to move for `front`, with this of the others.
 fn check_mover(scene: &str, before: &str, others: &str, expected: Option<&str>) {
     let script = format!(
         "
@@ -29,15 +29,15 @@ fn who_fills_any_node_goes_where_it_is_least_in_the_way() {
     let idle = "crunch cpus=0.1";
     let crunch = "mail cpus=0.5 pressure=0.02  crunch cpus=2 waiting=6";
     check_mover(CROWD, idle, crunch, Some("crunch"));
-    // There it would be more in the way, and so would who flees from it.
+    // There it would be more in the way, and so would one that flees from it.
     let busy = "mail cpus=2.5 pressure=0.02  crunch cpus=2 waiting=6";
     check_mover(CROWD, idle, busy, None);
-    // Nobody more important is to suffer instead.
+    // No more important container is to suffer instead.
     check_mover(&CROWD.replace("mail burstable", "mail guaranteed"), idle, crunch, Some("front"));
     // In most places there would be room for it.
     let less = "mail cpus=1 pressure=0.02  crunch cpus=2 waiting=0.4";
     check_mover(CROWD, idle, less, Some("front"));
-    // Who suffers itself is better off nowhere.
+    // One that suffers itself is better off nowhere.
     let known = "crunch cpus=1 waiting=0 pressure=0.02";
     let suffers = "mail cpus=0.5 pressure=0.02  crunch cpus=2 waiting=6 pressure=0.9";
     check_mover(CROWD, known, suffers, Some("front"));
@@ -62,7 +62,7 @@ fn of_several_nodes_it_goes_to_the_one_where_others_need_least() {
     assert!(told.contains("move on crunch, which leaves CPUs 0-7, for front"), "{told}");
 }
 
-/// The neighbour has gone to `mail`, whose pressure is this since then, with that of `search`.
+/// The neighbour has gone to `mail`, which has this pressure since then, with that of `search`.
 fn check_crowd(mail: f64, search: f64, expected: Expect) {
     let script = format!(
         "
@@ -100,7 +100,7 @@ fn a_change_is_judged_over_everybody() {
     );
 }
 
-/// Who suffered from it was moved to where it went back to.
+/// A container that suffered from it was moved to where it went back to.
 #[test]
 fn nobody_flees_from_who_goes_back_in_that_round() {
     check_crowd(
@@ -210,11 +210,11 @@ fn what_was_too_high_before_is_no_trouble_that_came_with_a_change() {
         expect![[r#"
             165 s: propose 1 (act) burst on web: throttled 19 % > 0 %, usually 0 %
                 throttled 19 % > 0 %, usually 0 %
-                from nobody that is known
+                from no known container
             180 s: judge 1 kept: closed 97 % of the gap
             180 s: propose 2 (act) burst on web, step 2: throttled 1 % > 0 %, usually 0 %
                 throttled 1 % > 0 %, usually 0 %
-                from nobody that is known
+                from no known container
         "#]],
     );
 }

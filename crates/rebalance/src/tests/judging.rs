@@ -243,7 +243,7 @@ fn who_harms_somebody_is_taken_back_before_it_is_known_whether_it_helps() {
     );
 }
 
-/// Who was never measured is tried again as soon as who was refused, and nobody is given up for him.
+/// A proposal that was never measured is tried again as soon as one that was refused, and no victim is given up for it.
 #[test]
 fn what_could_not_be_judged_was_not_useless() {
     check(
@@ -452,7 +452,7 @@ fn the_end_of_one_lets_the_others_in_its_domain_start_anew() {
     }
 }
 
-/// What is usual for the server is not known then, so nobody is to blame for what is not.
+/// What is usual for the server is not known then, so no container is to blame for what is not.
 #[test]
 fn of_who_is_touched_for_good_nothing_is_learned() {
     for (touched, expected) in [
@@ -510,10 +510,10 @@ fn check_usual(rounds: u64, cpi: f64, hog: f64, expected: std::ops::Range<f64>) 
 fn trouble_is_no_lesson_until_nobody_was_to_blame_for_long() {
     // Below the limit it is learned at once.
     check_usual(100, 1.1, 0.1, 1.02..1.11);
-    // Above it is not, whether there is somebody to blame or not.
+    // Above it is not, whether there is a culprit or not.
     check_usual(100, 2.0, 0.1, 0.99..1.01);
     check_usual(100, 2.0, 2.0, 0.99..1.01);
-    // What nobody is to blame for in all that time is how it is now.
+    // Trouble for which no container is to blame in all that time is how it is now.
     check_usual(2000, 2.0, 0.1, 1.2..2.01);
 }
 
@@ -579,7 +579,7 @@ fn memory_that_has_come_home_stays_until_it_may_not() {
             265 s: propose 1 (act) memory on db: far-memory 60 % > 20 %, usually 2 %
                 far-memory 60 % > 20 %, usually 2 %
                 cycles-per-instruction 2.00 > 1.20, usually 1.00
-                from nobody that is known
+                from no known container
             280 s: judge 1 kept: closed 100 % of the gap
             5285 s: judge 1 undone: not needed any more
         "#]],

@@ -16,16 +16,16 @@ const SCENE: &str = "
 ";
 const CONTAINERS: usize = 6;
 
-/// A round as it may come: who is measured how, and what else is the matter.
+/// A round as it may come: which container is measured how, and what else is the matter.
 #[derive(Clone, Debug)]
 struct Turn {
     values: Vec<Option<[f64; 8]>>,
     is_unrest: bool,
     is_refused: bool,
-    /// Nobody says how it was carried out.
+    /// It is not said how it was carried out.
     is_silent: bool,
     seconds: u64,
-    /// Who is not there.
+    /// The container that is not there.
     gone: Option<u64>,
 }
 
@@ -131,7 +131,7 @@ fn play(history: &History) -> Vec<(Duration, Vec<Decision>)> {
         }
         told.push((now, decisions));
     }
-    // Everybody goes, and time passes: nothing may stay in force.
+    // All containers go, and time passes: nothing may stay in force.
     let nobody = Scene { residents: BTreeMap::new(), ..whole };
     for _ in 0..1000 {
         now += Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Who suffers from others and who from itself, since when, and who goes back.
+//! Which containers suffer from others and which from themselves, since when, and which go back.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn what_somebody_suffered_before_a_change_is_not_that_changes_fault() {
     }
 }
 
-/// Of a newcomer nobody knows what is usual. What it wants and has waiting would fill its CPUs alone.
+/// What is usual for a new container is not known. What it wants and has waiting would fill its CPUs alone.
 #[test]
 fn who_is_new_and_wants_more_than_its_cpus_have_waits_for_itself() {
     for (waiting, expected) in [

@@ -11,10 +11,16 @@ pub struct CpuFacts {
     pub online: Option<bool>,
     /// `topology/physical_package_id`; `None` also where the kernel says -1, "not known".
     pub package_id: Option<PackageId>,
+    /// `topology/package_cpus_list`, before Linux 5.3 `core_siblings_list`; read only where the package has no number (s390).
+    pub package_cpus: Option<CpuSet>,
     /// `topology/die_id` (since Linux 5.2); `None` also where the kernel says -1.
     pub die_id: Option<DieId>,
     /// `topology/core_id`; `None` also where the kernel says -1, and where it was not read because placement does not depend on it.
     pub core_id: Option<CoreId>,
+    /// `topology/book_id` and `book_siblings_list`: packages of one board (s390).
+    pub book: Option<AroundPackages>,
+    /// `topology/drawer_id` and `drawer_siblings_list`: books of one drawer (s390).
+    pub drawer: Option<AroundPackages>,
     /// `topology/cluster_cpus_list` (since Linux 5.16).
     pub cluster_cpus: Option<CpuSet>,
     /// `topology/core_cpus_list`, before Linux 5.3 `thread_siblings_list`.
@@ -32,14 +38,26 @@ impl CpuFacts {
             id,
             online: None,
             package_id: None,
+            package_cpus: None,
             die_id: None,
             core_id: None,
+            book: None,
+            drawer: None,
             cluster_cpus: None,
             thread_siblings: None,
             capacity: None,
             caches: Vec::new(),
         }
     }
+}
+
+/// What one CPU says of a group of packages that it belongs to (`Documentation/admin-guide/cputopology.rst`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AroundPackages {
+    /// The kernel's number; `None` where it says -1.
+    pub id: Option<u32>,
+    /// The CPUs of the group.
+    pub cpus: CpuSet,
 }
 
 /// Facts about one cache as one CPU sees it.
@@ -77,7 +95,7 @@ pub struct KindFacts {
     pub cpus: CpuSet,
 }
 
-/// Facts about the CPUs whose frequency is set together (`Documentation/admin-guide/pm/cpufreq.rst`).
+/// Facts about CPUs that have their frequency set together (`Documentation/admin-guide/pm/cpufreq.rst`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyFacts {
     /// The number in the directory's name.

@@ -79,7 +79,7 @@ pub struct ResctrlMonitoring {
     pub groups: Option<u32>,
 }
 
-/// One uncore whose frequency can be set (`Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst`).
+/// One uncore with a frequency that can be set (`Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncoreFacts {
     /// Name of the directory: `package_00_die_00` or `uncore00`.

@@ -85,7 +85,7 @@ pub struct DaxFacts {
     pub origin: DaxOrigin,
 }
 
-/// Whose memory it is.
+/// Where a device's memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DaxOrigin {
     /// Below an `ndbus`: persistent memory.

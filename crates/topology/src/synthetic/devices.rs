@@ -105,7 +105,7 @@ fn function(address: PciAddress, model: &Model, slot: &Slot) -> DeviceFacts {
         vendor: Some(model.vendor),
         device: Some(model.device),
         node: slot.node,
-        // The kernel writes an empty list for a node whose CPUs are all offline.
+        // The kernel writes an empty list for a node with offline CPUs only.
         local_cpus: Some(slot.cpus.clone()),
         driver: Some(model.driver.to_owned()),
         ..DeviceFacts::new(address, model.class)

@@ -127,7 +127,7 @@ impl Shape {
         Some((core, self.cores.get(core)?))
     }
 
-    /// What Linux shows: an offline CPU has a directory, but no `topology` and no `cache`, and is in nobody's lists.
+    /// What Linux shows: an offline CPU has a directory, but no `topology` and no `cache`, and is in no list.
     pub(super) fn cpu(&self, cpu: CpuId, online: &CpuSet) -> CpuFacts {
         let Some((core, place)) = self.place(cpu).filter(|_| online.contains(cpu)) else {
             return CpuFacts { online: Some(false), ..CpuFacts::new(cpu) };
@@ -155,8 +155,11 @@ impl Shape {
             id: cpu,
             online: Some(true),
             package_id: Some(PackageId(place.pack)),
+            package_cpus: None,
             die_id: place.die.map(DieId),
             core_id: Some(CoreId(place.core)),
+            book: None,
+            drawer: None,
             cluster_cpus: place.cluster.and_then(|cluster| running(self.of_cluster.get(&cluster))),
             thread_siblings: siblings,
             capacity: None,

@@ -128,7 +128,7 @@ pub(super) fn parse_words(spec: &str) -> Result<Words, SyntheticError> {
 }
 
 impl Words {
-    /// Adds the words that somebody wrote: each once, where those of a preset may be replaced.
+    /// Adds the words as written: each once, where those of a preset may be replaced.
     fn add_all<'a>(&mut self, line: impl Iterator<Item = &'a str>) -> Result<(), SyntheticError> {
         let mut keys: Vec<&str> = Vec::new();
         for word in line {

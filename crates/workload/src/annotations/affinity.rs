@@ -1,5 +1,5 @@
-//! Whom a container wants to be near, in the expressions of CRI Resource Manager. In: the YAML of a pod, then the containers of the node.
-//! Out: weights by container. Only the newcomer's own expressions count; who is placed does not move for them.
+//! What a container wants to be near, in the expressions of CRI Resource Manager. In: the YAML of a pod, then the containers of the node. Out:
+//! weights by container. Only the new container's own expressions count; one that is placed does not move for them.
 //!
 //! ```yaml
 //! web: [cache]                # short: the containers of this name in the pod, and they it, with weight 1
@@ -37,7 +37,7 @@ pub(super) enum Sign {
     Far,
 }
 
-/// One expression: whoever is in the scope and matches weighs this much.
+/// One expression: each container that is in the scope and matches weighs this much.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
     scope: Scope,
@@ -91,7 +91,7 @@ const OPERATORS: [(&str, Operator); 11] = [
     ("MatchesNone", Operator::MatchesNone),
 ];
 
-/// How much each of the `others` draws (above zero) or repels (below) the newcomer; whom it does not care about is left out.
+/// How much each of the `others` draws (above zero) or repels (below) the new container; those that it does not care about are left out.
 pub fn affinities<'a>(
     expressions: &[Affinity],
     newcomer: &NewContainer,

@@ -66,6 +66,24 @@ pub(crate) fn without_effect(
     warnings.filter(|it| told.insert(it.text.clone())).collect()
 }
 
+/// What a member of the group of this name asks for and its group's type has said for all of its members: where CPUs of its own are.
+pub fn without_effect_in(
+    group: &str,
+    container: &NewContainer,
+    rules: &RequestRules,
+) -> Vec<Warning> {
+    let (asked, _) = super::read_annotations(container, rules);
+    let usual = Asked::usual(rules);
+    let sources = Sources::new(container);
+    let mut told = BTreeSet::new();
+    let warning = |wish: Wish| {
+        let source = sources.of_field(wish.field).filter(|_| wish.field.is_place_of_cpus())?;
+        let text = format!("{source} has no effect: it runs on the CPUs of the group {group}");
+        told.insert(text.clone()).then_some(Warning { kind: WarningKind::NoEffect, text })
+    };
+    wishes(&asked, &usual).into_iter().filter_map(warning).collect()
+}
+
 fn unknown_class(wish: &Wish, rules: &RequestRules) -> Option<String> {
     let (key, known) = rules.classes.of(wish.field)?;
     let name = wish.value.as_ref().filter(|name| !known.contains(*name))?;

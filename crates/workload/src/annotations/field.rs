@@ -100,18 +100,38 @@ impl Reach {
     /// What it does to a container that shares all of its CPUs, for the reference page.
     pub(super) const fn on_shared(self) -> &'static str {
         match self {
-            Reach::Owners | Reach::PureOwners => "nothing, which is told",
+            Reach::Owners | Reach::PureOwners => "nothing, with a warning",
             Reach::Guaranteed => {
-                "true: nothing more; false where it has no whole CPU or its pod is not Guaranteed: nothing, which is told"
+                "true: nothing more; false where it has no whole CPU or its pod is not Guaranteed: nothing, with a warning"
             }
-            Reach::Limited => "the same; without a CPU limit nothing, which is told",
-            Reach::Unlimited => "the same; with a CPU limit nothing, which is told",
+            Reach::Limited => "the same; without a CPU limit nothing, with a warning",
+            Reach::Unlimited => "the same; with a CPU limit nothing, with a warning",
             Reach::All => "the same",
         }
     }
 }
 
 impl Field {
+    /// Whether it says where exclusive CPUs are, which for a member of a group its type says.
+    pub(super) fn is_place_of_cpus(self) -> bool {
+        matches!(
+            self,
+            Field::Siblings
+                | Field::Packing
+                | Field::OnlyWholeCores
+                | Field::Apart
+                | Field::Isolated
+                | Field::CoreKind
+                | Field::Priority
+                | Field::Within
+                | Field::IsEven
+                | Field::Near
+                | Field::IsNearEach
+                | Field::Affinity
+                | Field::BurstLevel
+        )
+    }
+
     /// Every field.
     pub const ALL: [Field; 36] = [
         Field::Requests,

@@ -17,7 +17,7 @@ use crate::request::Pod;
 pub struct Foreign {
     /// The annotation or label.
     pub name: &'static str,
-    /// Whose it is, and which values count.
+    /// Which system it belongs to, and which values count.
     pub values: &'static str,
     /// What they do.
     pub meaning: &'static str,
@@ -48,7 +48,7 @@ pub static FOREIGN: &[Foreign] = &[
         name: RESOURCE_SPEC,
         values: "JSON; requiredCPUBindPolicy, preferredCPUBindPolicy: FullPCPUs, SpreadByPCPUs; preferredCPUExclusivePolicy: PCPULevel, \
                  NUMANodeLevel",
-        meaning: "as packing (required SpreadByPCPUs: one-per-core), whole-cores-only (required FullPCPUs) and apart (of all other owners)",
+        meaning: "as packing (required SpreadByPCPUs: one-per-core), whole-cores-only (required FullPCPUs) and apart (of all other exclusive containers)",
         fills: &[Field::Packing, Field::OnlyWholeCores, Field::Apart],
     },
     Foreign {
@@ -114,13 +114,13 @@ pub static FOREIGN: &[Foreign] = &[
     Foreign {
         name: tuning::CRIO_C_STATES,
         values: "disable, enable, max_latency:MICROSECONDS; with /CONTAINER for one",
-        meaning: "how long the CPUs that are its own may take to wake up: not at all, as long as they like, so long",
+        meaning: "how long its exclusive CPUs may take to wake up: not at all, any time, so long",
         fills: &[Field::WakeUp],
     },
     Foreign {
         name: tuning::CRIO_GOVERNOR,
         values: "a governor such as performance; with /CONTAINER for one",
-        meaning: "what picks the frequency of the CPUs that are its own",
+        meaning: "what picks the frequency of its exclusive CPUs",
         fills: &[Field::CpuGovernor],
     },
     Foreign {
@@ -188,7 +188,7 @@ pub fn may_claim(pod: &Pod) -> bool {
     pod.annotations.contains_key(RESOURCE_STATUS)
 }
 
-/// An annotation can be anybody's: it counts for pods to which Koordinator's scheduler gives CPUs, and which pay for them.
+/// An annotation proves nothing: it counts for pods to which Koordinator's scheduler gives CPUs, and which pay for them.
 fn set_claimed(pod: &Pod, text: &str, asked: &mut Asked, warnings: &mut Warnings) {
     let what = format!("annotation `{RESOURCE_STATUS}`");
     let is_guaranteed = pod.qos == Some(QosClass::Guaranteed);
@@ -292,7 +292,7 @@ fn warn(
     }
 }
 
-/// Exclusive CPUs are the default for those who request whole ones; the label counts more than the configuration.
+/// Exclusive CPUs are the default for pods that request whole ones; the label counts more than the configuration.
 fn set_qos(asked: &mut Asked, value: &str) -> Result<Outcome, &'static str> {
     match value {
         "LSE" => {
@@ -364,7 +364,7 @@ fn set_cpu_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome
 
 fn set_numa_policy(asked: &mut Asked, field: &str, value: &str) -> Result<Outcome, &'static str> {
     match (field, value) {
-        // Who can have one NUMA node is always preferred there.
+        // A container that can have one NUMA node is always preferred there.
         ("numaTopologyPolicy", "" | "BestEffort") => Ok(Outcome::Done),
         ("numaTopologyPolicy", "SingleNUMANode") => {
             asked.wishes.cpus.within = Some(Within::One(Level::NumaNode));

@@ -1,4 +1,4 @@
-//! Names of annotations. In: the annotations of a pod. Out: for every key the one that counts for a container, and those that nobody knows.
+//! Names of annotations. In: the annotations of a pod. Out: for every key the one that counts for a container, and those that are not known.
 //!
 //! A key is written `KEY.PREFIX/container.NAME`, `KEY.PREFIX/pod`, `KEY.PREFIX` or `PREFIX/KEY`; the most specific one wins, of equally
 //! specific ones ours.
@@ -15,7 +15,7 @@ pub(super) const NRI: &str = "resource-policy.nri.io";
 /// Ours first.
 const PREFIXES: [&str; 3] = [OWN, CRM, NRI];
 
-/// For whom an annotation is, the least specific first.
+/// What an annotation is for, the least specific first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope<'a> {
     /// Every container of the pod.
@@ -77,7 +77,7 @@ pub(super) struct Found<'a> {
     prefix: &'static str,
 }
 
-/// Annotations by key, and the names that are nobody's.
+/// Annotations by key, and the names that belong to none.
 #[derive(Debug, Default)]
 pub(super) struct Lookup<'a> {
     pub(super) found: BTreeMap<&'a str, Found<'a>>,

@@ -185,7 +185,7 @@ impl Rule {
 }
 
 /// Whether pods of a namespace may have a wish. The last rule that names both decides. Without one, what is harmful is not allowed, but
-/// for the reserved CPUs in the namespaces whose pods run there anyway.
+/// for the reserved CPUs in the namespaces with pods that run there anyway.
 pub fn allowed(wish: &Wish, namespace: &str, rules: &RequestRules) -> bool {
     let said = rules.permissions.iter().rev().find_map(|rule| rule.verdict(wish, namespace));
     let is_system = || rules.is_reserved_namespace(namespace);

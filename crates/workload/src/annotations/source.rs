@@ -1,4 +1,4 @@
-//! Who asked for what cannot be had. In: a rejection, the request and its container. Out: the names that led to it, for people. Pure.
+//! What asked for what cannot be had. In: a rejection, the request and its container. Out: the names that led to it, for people. Pure.
 
 use std::cell::OnceCell;
 

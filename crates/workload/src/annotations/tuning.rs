@@ -36,7 +36,7 @@ pub struct Tuning {
     pub wake_up: Option<WakeUp>,
     /// How long it has slow memory only; longer than zero.
     pub cold_start: Option<Duration>,
-    /// What may be done for it, and with it, when somebody suffers.
+    /// What may be done for it, and with it, when a container suffers.
     pub rebalance: Option<RebalanceWish>,
 }
 
@@ -63,7 +63,7 @@ pub enum WakeUp {
 /// A scheduling domain of a container's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuPartition {
-    /// The one of everybody.
+    /// The one for all.
     #[default]
     None,
     /// Its own, with load balancing.
@@ -235,7 +235,7 @@ pub(super) fn parse_cold_start(value: &str) -> Result<Option<Duration>, Misread>
     }
 }
 
-/// At most 100: the kernel lets nobody save up more than his limit.
+/// At most 100: the kernel lets no group save up more than its limit.
 pub(super) fn percent(value: &str) -> Result<u64, Misread> {
     let percent = value.trim().trim_end_matches('%').parse().ok();
     percent.filter(|it| *it <= 100).ok_or_else(Misread::default)

@@ -1,11 +1,11 @@
-//! Values of annotations. In: text that anybody can write. Out: what it means, or why it means nothing.
+//! Values of annotations. In: untrusted text. Out: what it means, or why it means nothing.
 
 use bayplan_topology::Level;
 use bayplan_types::{CoreKind, CpuPriority, MemoryKind};
 
 use bayplan_allocator::{Packing, Siblings, Strictness, Within};
 
-/// A value longer than this is not read, so that nobody can fill memory and journal with annotations.
+/// A value longer than this is not read, so that annotations cannot fill memory and journal.
 pub(super) const VALUE_MAX: usize = 16 << 10;
 
 /// A value that means nothing; what the key expects is known elsewhere.

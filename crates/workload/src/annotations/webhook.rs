@@ -36,7 +36,8 @@ pub(super) fn read(container: &NewContainer, asked: &mut Asked, warnings: &mut W
     }
 }
 
-/// Requests, and the profile of Power Manager whose resource is requested, which kubelet does not pass on. `None`: it says nothing of this container.
+/// Requests, and the profile of Power Manager with a resource that is requested, which kubelet does not pass on. `None`: it says nothing of this
+/// container.
 fn requests_of(
     container: &str,
     text: &str,

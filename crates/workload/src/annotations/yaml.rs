@@ -1,4 +1,4 @@
-//! YAML in annotations, read with little patience: anybody can write it.
+//! YAML in annotations, read with little patience: it is untrusted.
 
 use serde_json::{Map, Value};
 

@@ -41,7 +41,7 @@ pub(crate) fn made_once(
         let scratch = cache.join(format!("{name}.{}", std::process::id()));
         fs::create_dir_all(&scratch)?;
         let made = make(&scratch);
-        // Who else was making it may have been faster.
+        // Another process that was making it may have been faster.
         if made.is_err() || fs::rename(&scratch, &dir).is_err() {
             fs::remove_dir_all(&scratch)?;
         }

@@ -1,5 +1,5 @@
-//! The lab: virtual machines with packages and NUMA nodes that nobody has at hand, and a real kernel.
-//! In: `cargo xtask lab ...`. Out: guest tests that passed, or a shell.
+//! The lab: virtual machines with packages and NUMA nodes that are not at hand, and a real kernel. In: `cargo xtask lab ...`. Out: guest tests that
+//! passed, or a shell.
 
 mod archive;
 mod cache;

@@ -46,7 +46,7 @@ DefaultStandardError=kmsg
 DefaultEnvironment=TOKIO_WORKER_THREADS=2
 ";
 
-/// What is tested runs containers, as `containerd.service` does, and is stopped by nobody.
+/// What is tested runs containers, as `containerd.service` does, and is not stopped.
 const UNIT: &str = "[Unit]
 Description=What runs in this guest
 [Service]

@@ -154,7 +154,7 @@ fn simulated(machine: &str, text: &str) -> String {
 
 const COMMAND: &str = "$ bayplan simulate --machine '";
 
-/// A page whose pods stand in blocks of YAML, each followed by a block with the command and its output. `UPDATE_EXPECT=1` rewrites these.
+/// A page with pods in blocks of YAML, each followed by a block with the command and its output. `UPDATE_EXPECT=1` rewrites these.
 #[test]
 fn every_recipe_is_placed_as_its_page_says() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipes.md");

@@ -275,7 +275,7 @@ async fn arguments_that_are_no_text_are_kept_and_the_container_is_placed() {
     message[at..at + 3].copy_from_slice(b"\xff\xfe\x80");
     house.send(CREATE, HeaderMap::new(), frame::wrap(&message, &[]).unwrap()).await;
     let (_, forwarded) = seen.lock().unwrap().pop().unwrap();
-    let delta = crate::delta::for_create(&pinning("2-5", "1"), &[]);
+    let delta = crate::delta::for_create(&pinning("2-5", "1"), &crate::delta::Additions::default());
     assert_eq!(frame::parse(&forwarded).unwrap(), [message, delta].concat());
     assert_eq!(house.agent.heard()[0], "admit #1 pod/main");
 }

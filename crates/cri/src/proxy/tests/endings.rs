@@ -115,7 +115,7 @@ async fn a_runtime_that_cannot_be_reached_has_not_made_anything() {
     assert_eq!(outcomes(house).await, ["created #1 Failed"]);
 }
 
-/// A runtime that says these bytes to whoever has called something, and then nothing.
+/// A runtime that answers every call with these bytes, and then nothing.
 fn house_of_a_runtime_that_says(frames: &'static [&'static [u8]]) -> House {
     let runtime = EmbeddedRuntime::new();
     House::with_runtime(Admission::Place(pinning("0-1", "0")), runtime, |listener, _| async move {

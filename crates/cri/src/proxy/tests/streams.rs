@@ -160,7 +160,7 @@ async fn a_slow_reader_holds_up_the_runtime_and_not_the_memory() {
     soon(events.frame()).await.unwrap().unwrap();
     let held = soon(stopped(&made)).await;
     assert!(held < 64 << 20, "{held} bytes for a client that does not read");
-    // Others are not held up, however many there are who do not read.
+    // Others are not held up, however many clients do not read.
     let mut stalled = Vec::new();
     for _ in 0..5 {
         let request = Request::post("/runtime.v1.RuntimeService/GetContainerEvents");
@@ -175,7 +175,7 @@ async fn a_slow_reader_holds_up_the_runtime_and_not_the_memory() {
     let kubelet = house.kubelet();
     let other = soon(kubelet.forward(request.body(Body::empty()).unwrap())).await;
     soon(other.unwrap().into_body().frame()).await.unwrap().unwrap();
-    // Who reads again gets more.
+    // A client that reads again gets more.
     for _ in 0..1000 {
         soon(events.frame()).await.unwrap().unwrap();
     }

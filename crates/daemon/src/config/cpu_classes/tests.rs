@@ -121,7 +121,7 @@ cpuClasses:
         f:11:7: `cpuClasses.classes.b.pctPriority`: Speed Select is set through a device that bayplan does not use; take intel-speed-select, and leave this out
         f:12:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq
         f:13:17: `cpuClasses.classes.b.governor`: expected one value
-        f:14:5: class `b` stands twice
+        f:14:5: duplicate class `b`
         f:15:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are b, performance, balance-performance, balance-power, power
         f:16:11: `cpuClasses.shared`: expected one value
         f:17:13: `cpuClasses.timeZone` is `Atlantis`, expected a time zone such as Europe/Berlin or UTC, or local
@@ -130,7 +130,7 @@ cpuClasses:
         f:20:12: `cpuClasses.schedule`: `22` is not a time such as "22:00"
         f:21:7: `cpuClasses.schedule`: a line without a time: at: "22:00"
         f:22:38: unknown key `owned` in `cpuClasses.schedule`; known are at, exclusive, shared, reserved, idle
-        f:23:7: `cpuClasses.schedule`: a time stands twice
+        f:23:7: `cpuClasses.schedule`: duplicate time
         f:24:7: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
     );
     check(

@@ -44,7 +44,7 @@ fn kernel(group: &str) -> FakeKernel {
 fn sets_are_looked_after_as_far_as_the_runtime_is_told_of_them() {
     for (cpus, mems, is_left_alone, is_claimed, expected) in [
         ("0-1", "0", false, false, "cpuset.cpus=0-1 cpuset.mems=0"),
-        // `memory.preserve`: nobody says its memory nodes.
+        // `memory.preserve`: its memory nodes are not written.
         ("0-1", "", false, false, "cpuset.cpus=0-1"),
         ("0-1", "0", true, false, "cpuset.mems=0"),
         ("0-1", "", true, false, ""),
@@ -122,7 +122,7 @@ impl Story {
     }
 }
 
-/// Whoever changes it before the first look is repaired, and counted as nobody: so the first look is soon.
+/// A program that changes it before the first look is repaired, and not counted: so the first look is soon.
 #[test]
 fn a_group_that_was_found_is_to_be_looked_at() {
     let mut story = Story::new();
@@ -222,7 +222,7 @@ fn whoever_changes_it_again_and_again_has_it() {
     assert_eq!(story.sets.contested(), 1);
 }
 
-/// Somebody who changes it while the runtime is still being told, as it is after each repair.
+/// A program that changes it while the runtime is still being told, as it is after each repair.
 #[test]
 fn whoever_changes_it_right_after_each_repair_has_it_in_the_end() {
     let mut story = Story::new();

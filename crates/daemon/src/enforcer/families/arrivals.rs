@@ -1,11 +1,11 @@
-//! Where groups of containers come that files are wanted of. In: who is there, and whose start is under way. Out: groups that can be written, and directories in
-//! which something is about to happen.
+//! Where groups of containers come that files are wanted of. In: which containers are there, and which are being started. Out: groups that can be
+//! written, and directories in which something is about to happen.
 //!
-//! Problem: what a container is promised is to hold before its first instruction, and containerd makes its cgroup only while it starts it: there is no moment
-//! between two calls at which the files could be written. Approach: a runtime makes the group (mkdir(2)), puts a process of its own into it, writes the limits that
-//! it was told, and only then lets that process become the container (the OCI runtime specification, "Lifecycle", has `create` and `start` as two steps). So whoever
-//! is awaited is listened for, and written as soon as the runtime has written its own: earlier its writes would come on top of ours, and what was there before
-//! would be remembered as nothing.
+//! Problem: what a container is promised is to hold before its first instruction, and containerd makes its cgroup only while it starts it: there is
+//! no moment between two calls at which the files could be written. Approach: a runtime makes the group (mkdir(2)), puts a process of its own into
+//! it, writes the limits that it was told, and only then lets that process become the container (the OCI runtime specification, "Lifecycle", has
+//! `create` and `start` as two steps). So a group that is awaited is listened for, and written as soon as the runtime has written its own: earlier
+//! its writes would come on top of ours, and what was there before would be remembered as nothing.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,16 @@ use bayplan_host::{CgroupError, ContainerCgroup, find_container_cgroup, pod_cgro
 
 use bayplan_node::occupancy::Occupant;
 
-/// Whose groups come, and where.
+/// Containers with groups that come, and where.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    /// Containers whose start is under way, by the runtime's ids.
+    /// Containers that are being started, by the runtime's ids.
     starting: BTreeSet<String>,
     awaited: BTreeSet<String>,
 }
 
 impl Arrivals {
-    /// Of those whose start is under way.
+    /// Of containers that are being started.
     pub(super) fn of(starting: BTreeSet<String>) -> Arrivals {
         Arrivals { starting, awaited: BTreeSet::new() }
     }

@@ -1,5 +1,5 @@
-//! What is wanted of containers' cgroups, and of interrupts on their CPUs. In: who runs where and what he asks for, the configuration. Out:
-//! settings. Needs cgroup v2; where cgroups are of version 1 only interrupts are kept away.
+//! What is wanted of containers' cgroups, and of interrupts on their CPUs. In: which container runs where and what it asks for, the configuration.
+//! Out: settings. Needs cgroup v2; where cgroups are of version 1 only interrupts are kept away.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,7 @@ pub(super) fn gather_cgroups(
     }
     let files = known.read(kernel);
     if files.is_empty() {
-        // Otherwise there is no group yet whose files these could be.
+        // Otherwise there is no group yet that could have these files.
         gathered.lacks_groups = true;
         let is_v1 = kernel.read("sys/fs/cgroup/cgroup.controllers").is_err();
         if is_v1 && members.iter().any(Member::wants_by_itself) {
@@ -100,7 +100,7 @@ pub(super) fn gather_cgroups(
         let Occupant { name, runtime_id, .. } = member.occupant;
         let group = match gathered.arrivals.find_group(kernel, member.occupant) {
             Ok(Some(group)) => group,
-            // Before the start there is none, with some runtimes, and then one that nobody has filled.
+            // Before the start there is none, with some runtimes, and then one that is not filled.
             Ok(None) => {
                 gathered.lacks_groups = true;
                 continue;
@@ -195,12 +195,12 @@ pub(crate) fn patterns_of<'a>(
     rules.flat_map(|rule| rule.devices.iter().map(String::as_str)).collect()
 }
 
-/// Who asks for a partition, by itself or by configuration.
+/// Whether the container asks for a partition, by itself or by configuration.
 pub(super) fn asks_for_partition(config: &Config, occupant: &Occupant) -> bool {
     occupant.tuning.partition.unwrap_or(config.partition) != CpuPartition::None
 }
 
-/// Interrupts and work queues away from CPUs of those who do not want them.
+/// Interrupts and work queues away from CPUs of containers that do not want them.
 pub(super) fn gather_interrupts(
     kernel: &mut dyn Kernel,
     config: &Config,
@@ -234,8 +234,8 @@ fn first_core(kernel: &mut dyn Kernel, cpus: &CpuSet) -> CpuSet {
     core.map_or_else(|| CpuSet::from(first), |core| core.intersection(cpus))
 }
 
-/// Who asks by himself to be kept from everybody else, and that his threads are not moved among his CPUs; CPUs that are isolated at boot are so, too. What the
-/// configuration gives everybody (`isolation.partition`) is no such wish: it would use up these CPUs.
+/// Whether a container asks by itself to be kept from all others, and that its threads are not moved among its CPUs; CPUs that are isolated at boot
+/// are so, too. What the configuration gives all containers (`isolation.partition`) is no such wish: it would use up these CPUs.
 pub(crate) fn asks_for_isolation(config: &Config, container: &NewContainer) -> bool {
     let asked = tuning_of(container, &config.rules()).partition;
     config.enforcement != EnforcementMode::Off && asked == Some(CpuPartition::Isolated)
@@ -290,7 +290,7 @@ fn pod_limits(occupancy: &Occupancy) -> BTreeMap<&str, PodLimits> {
     pods
 }
 
-/// The node needs it, so what is for everybody of a QoS class is not for it.
+/// The node needs it, so what is for all of a QoS class is not for it.
 fn is_system(occupant: &Occupant, config: &Config) -> bool {
     let namespace = &occupant.spec.pod.namespace;
     occupant.class == CpuClass::Reserved
@@ -326,7 +326,7 @@ impl<'a> Member<'a> {
         let owns_all = !exclusive.is_empty() && exclusive == cpus && !is_left_alone && !is_together;
         let qos = spec.pod.qos;
         let burst = u64::try_from(config.burst_percent).unwrap_or_default();
-        // A class of everybody's is no mistake where there is none.
+        // A class for all is no mistake where there is none.
         let name = qos.map(QosClass::name).unwrap_or_default();
         let of_qos = |is_class: bool| is_class.then(|| name.to_owned());
         let burst = tuning.burst_percent.unwrap_or(burst);
@@ -339,7 +339,7 @@ impl<'a> Member<'a> {
             is_pod_quota_lifted: pods.get(spec.pod.id.as_str()).is_some_and(|it| it.is_within_pod),
             burst_percent: burst.max(turned_burst(occupant.id, turned)),
             memory: config.memory_qos.wants(requests.memory, limit.map(Bytes), memory),
-            // By configuration it is for those who own their CPUs; who asks for it is told.
+            // By configuration it is for containers that own their CPUs; one that asks for it is told.
             partition: match tuning.partition {
                 None if !owns_all => CpuPartition::None,
                 asked => asked.unwrap_or(config.partition),

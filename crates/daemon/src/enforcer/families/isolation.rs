@@ -1,4 +1,5 @@
-//! How far the CPUs of a container are kept from everybody else. In: who owns CPUs, what he was given of what he asks for. Out: a sentence for `explain`.
+//! How far the CPUs of a container are kept from all others. In: which containers own CPUs, what each was given of what it asks for. Out: a sentence
+//! for `explain`.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ impl Isolation {
     /// `failure` is why the file does not say what it should.
     pub(crate) fn text(&self, failure: Option<&str>) -> String {
         const OWN: &str =
-            "CPUs of its own, on which nobody else runs but processes outside of all containers";
+            "exclusive CPUs, on which nothing else runs but processes outside of all containers";
         match (self.given, failure) {
             (PartitionGiven::Partition(kind), Some(why)) => {
                 format!("{OWN}; partition {} cannot be had: {why}", kind.name())
@@ -60,7 +61,7 @@ impl Isolation {
     }
 }
 
-/// Those who own all of their CPUs and have nothing more, whether they ask for it or not.
+/// Containers that own all of their CPUs and have nothing more, whether they ask for it or not.
 pub(super) fn add_plain_owners(
     kernel: &mut dyn Kernel,
     occupancy: &Occupancy,

@@ -1,6 +1,6 @@
-//! What is wanted of frequency and sleep. In: who runs where and what he asks for, the configuration, the time of the day. Out: settings.
+//! What is wanted of frequency and sleep. In: which container runs where and what it asks for, the configuration, the time of the day. Out: settings.
 //!
-//! A CPU has the class of whoever may run on it: a container that owns it, system pods, those who share, or nobody.
+//! A CPU has the class of what may run on it: a container that owns it, system pods, shared containers, or nothing.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ impl Assigned {
                 if asks {
                     let name = &occupant.name;
                     self.problems
-                        .push(format!("frequency and sleep for {name}: it has no CPUs of its own"));
+                        .push(format!("frequency and sleep for {name}: it has no exclusive CPUs"));
                 }
                 continue;
             }
@@ -129,7 +129,7 @@ impl Assigned {
         None
     }
 
-    /// CPUs that are nobody's own.
+    /// CPUs without an owner.
     fn others(&mut self, config: &Config, occupancy: &Occupancy, time: Time) {
         let uses = config.cpu_classes.uses_at(time);
         let mut used = CpuSet::new();

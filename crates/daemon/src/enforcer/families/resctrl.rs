@@ -1,11 +1,11 @@
-//! What is wanted of resctrl. In: classes of the configuration, who is where and which class he asks for, what the machine offers. Out: groups with
-//! their schemata, and which container's threads belong into which.
+//! What is wanted of resctrl. In: classes of the configuration, which container is where and which class it asks for, what the machine offers. Out:
+//! groups with their schemata, and which container's threads belong into which.
 //!
-//! Where the processor monitors, each container has a monitor group in the group that it is in, whether there are classes or not. Nobody is promised one, so what
-//! keeps a machine without classes from having them is not told, but for too few RMIDs.
+//! Where the processor monitors, each container has a monitor group in the group that it is in, whether there are classes or not. None is promised,
+//! so what keeps a machine without classes from having them is not told, but for too few RMIDs.
 //!
-//! Who names no class is in the one that is named like his QoS class, and if there is none in no class of ours: then he leaves our groups, and
-//! stays where somebody else has put him. Classes that somebody is in are the first to get a group.
+//! A container that names no class is in the one that is named like its QoS class, and if there is none in no class of ours: then it leaves our
+//! groups, and stays where another program has put it. Classes that containers are in are the first to get a group.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use bayplan_rebalance::Knob;
 use super::{Gathered, TurnedSlots};
 use crate::config::Config;
 
-/// Groups, schemata and threads of all classes, and who is monitored; where neither is wanted, our groups go.
+/// Groups, schemata and threads of all classes, and which containers are monitored; where neither is wanted, our groups go.
 pub(super) fn gather_resctrl(
     kernel: &mut dyn Kernel,
     config: &Config,
@@ -84,7 +84,7 @@ pub(super) fn gather_resctrl(
             wanted.monitored.truncate(most);
             gathered.problems.push(format!(
                 "resctrl: {most} containers are monitored and no more, because each cache has to be asked for each, and {READS_MAX} values are the most at a look; \
-                 who owns CPUs comes first (resctrl.monitor)"
+                 exclusive containers come first (resctrl.monitor)"
             ));
         }
     }
@@ -100,8 +100,8 @@ pub(super) fn gather_resctrl(
     gathered.groups.sweep_interval = config.sweep_interval;
 }
 
-/// So many values of containers are read at a look at most. For each of them the kernel lets a CPU of that cache work for some microseconds, and that may be one that
-/// somebody owns.
+/// So many values of containers are read at a look at most. For each of them the kernel lets a CPU of that cache work for some microseconds, and that
+/// may be one with an owner.
 const READS_MAX: usize = 1500;
 
 /// How many containers can be monitored without more reads.
@@ -118,7 +118,7 @@ pub(crate) const SCARCE: [(Knob, Scarce); 2] =
 /// A container and its class.
 type Member<'a> = (&'a Occupant, ClassName);
 
-/// Who should get an RMID first comes first: who owns CPUs, then by QoS class, then who is here for longer, so that nobody loses his to his like.
+/// The first to get an RMID comes first: exclusive containers, then by QoS class, then the oldest, so that none loses its RMID to one of its kind.
 fn monitored(members: &[Member<'_>]) -> Vec<MonitoredContainer> {
     let mut members: Vec<&Member<'_>> = members.iter().collect();
     members.sort_by_key(|(it, _)| (it.exclusive.is_empty(), Reverse(it.spec.pod.qos), it.id));
@@ -130,7 +130,7 @@ fn monitored(members: &[Member<'_>]) -> Vec<MonitoredContainer> {
     monitored.collect()
 }
 
-/// So many of those who lack something are named.
+/// So many of the containers that lack something are named.
 const NAMES_MAX: usize = 4;
 
 /// Classes for which the processor has too few numbers, a sentence each, and one for all containers.
@@ -188,7 +188,8 @@ fn turn_classes(
     }
 }
 
-/// A class is there for somebody once its group has the schemata and is to have his threads. Whose class has got no group is where he was.
+/// A class is there for a container once its group has the schemata and is to have its threads. A container of a class that has got no group is where
+/// it was.
 fn settle_turned(
     turned: &Turned,
     members: &[Member<'_>],
@@ -312,7 +313,7 @@ fn class_of(
                 "resctrl: {} asks for class `{name}`, which pods cannot ask for (kubernetes.denyPodAnnotation)",
                 occupant.name
             )),
-            // Everybody may be in the root's.
+            // Any container may be in the root's.
             None if parsed.as_ref().is_some_and(ClassName::is_root) => return ClassName::root(),
             None => {
                 let known: Vec<&str> = classes.keys().copied().collect();
@@ -333,7 +334,7 @@ fn class_of(
     named.map_or_else(ClassName::root, |class| class.name.clone())
 }
 
-/// All classes; those that somebody is in come first.
+/// All classes; those that containers are in come first.
 fn wanted(config: &ResctrlConfig, members: &[Member<'_>]) -> WantedGroups {
     let used: BTreeSet<&ClassName> = members.iter().map(|(_, class)| class).collect();
     let mut classes: Vec<ClassName> =
@@ -362,7 +363,7 @@ fn assignments(
         let found = match gathered.cgroups.get(runtime_id) {
             Some(group) => Ok(Some(group.clone())),
             None if has_group => gathered.arrivals.find_group(kernel, occupant),
-            // Who is only monitored, or is to leave, is not promised anything before the start.
+            // A container that is only monitored, or is to leave, is not promised anything before the start.
             None => find_container_cgroup(kernel, &spec.pod.cgroup_parent, runtime_id, None),
         };
         match found {

@@ -111,7 +111,7 @@ fn keyed(files: &mut Files, path: &str, text: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A node with an owner of CPUs 2 and 3 and one who shares 0 and 1, of which every family wants something.
+/// A node with an owner of CPUs 2 and 3 and a container that shares 0 and 1, of which every family wants something.
 fn machine() -> FakeResctrl {
     let mut fake = FakeResctrl::xeon();
     let mut rest = kernel(&["own", "sharer"]);
@@ -312,7 +312,7 @@ fn shared(machine: FakeResctrl) -> Arc<Mutex<FakeResctrl>> {
     Arc::new(Mutex::new(machine))
 }
 
-/// The machine as everybody wants it, and the changes that lead there and back.
+/// The machine as all want it, and the changes that lead there and back.
 fn right(scene: &Scene) -> (Files, [Vec<String>; 2]) {
     let (kernel, state) = (shared(machine()), tempfile::tempdir().unwrap());
     let begin = tree(&kernel);
@@ -421,7 +421,7 @@ fn is_related(failed: &str, path: &str) -> bool {
     failed == path || both("/cpuset.cpus.") || both("sys/fs/resctrl/")
 }
 
-/// The kernel lets nobody move some interrupts: those are left where they are.
+/// The kernel lets no program move some interrupts: those are left where they are.
 fn is_left(path: &str, errno: Errno) -> bool {
     path.starts_with("proc/irq/") && [Errno::EIO, Errno::EPERM, Errno::EACCES].contains(&errno)
 }

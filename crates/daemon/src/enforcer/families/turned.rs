@@ -1,6 +1,7 @@
-//! What the rebalancer has turned. In: turned knobs, who they are turned on, what others want. Out: settings, and which of them belong to which proposal.
+//! What the rebalancer has turned. In: turned knobs, which containers they are turned on, what others want. Out: settings, and which of them belong
+//! to which proposal.
 //!
-//! How far a container may burst is wanted by `cgroups.rs`, with what everybody else wants of that file.
+//! How far a container may burst is wanted by `cgroups.rs`, with what all others want of that file.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +18,14 @@ use crate::config::Config;
 /// The files of each proposal, by its number; or why there are none.
 pub(crate) type TurnedSlots = BTreeMap<u64, Result<Vec<Slot>, String>>;
 
-/// Adds what turned knobs want. After the families whose settings it looks at.
+/// Adds what turned knobs want. After the families that made the settings that it looks at.
 pub(super) fn gather_turned(
     kernel: &mut dyn Kernel,
     _config: &Config,
     occupancy: &Occupancy,
     gathered: &mut Gathered,
 ) {
-    // Of all who suppress, the one that goes furthest counts.
+    // Of all that suppress, the one that goes furthest counts.
     let mut furthest = 0;
     let in_files = occupancy.turned.iter().filter(|(_, it)| it.is_in_files());
     for (number, turn) in in_files {
@@ -84,7 +85,7 @@ fn settings_of(
             let class = turned(class);
             if turn.step > *furthest {
                 *furthest = turn.step;
-                // Half of a node whose CPUs are mostly owned would be no limit to them.
+                // Half of a node with CPUs that are mostly owned would be no limit to them.
                 let quota = suppressed(occupancy.best_effort_cpus().len(), turn.step);
                 gathered.settings.extend(class.limited(quota, *version));
             }

@@ -59,7 +59,7 @@ export class Detail {
       el("h2", {}, it.name),
       it.problems?.length ? el("ul", { class: "problems" }, it.problems.map((text) => el("li", {}, text))) : null,
       facts([["Class", it.class], ["QoS", it.qos], ["State", it.phase], ["Asked", it.asked], ["Own CPUs", it.own], [shares || !it.own ? "Runs on CPUs" : null, shares || !it.own ? it.cpus : null],
-        ["Memory nodes", it.mems], ["Pool", it.pool]].filter(([name]) => name)),
+        ["Memory nodes", it.mems], ["Pool", it.pool], ["Group", it.group]].filter(([name]) => name)),
       isPast ? null : el("h3", {}, "Measured"),
       isPast ? null : facts([["CPUs used", fixed(measured.cpu, "")], ["Stopped by its limit", percent(measured.throttled)], ["Tasks waiting", fixed(measured.waiting, "")],
         ["Delay, 99th percentile", fixed(measured.delay_ms, "ms")], ["Moves", fixed(measured.migrations, "a second", 1)], ["Its CPUs' time taken by others", percent(measured.taken, 2)],

@@ -73,6 +73,11 @@ export function holders(map) {
     }
     byName.set(it.name, holder);
   }
+  (map.groups ?? []).forEach((it, at) => {
+    const cpus = parse(it.shared);
+    const letter = letters(bySet.size + at, "A");
+    if (cpus.size) add({ kind: "group", name: `group ${it.name}`, letter, look: `k${colourOf(it.name)}` }, cpus);
+  });
   const reserved = parse(map.reserved);
   if (reserved.size) add({ kind: "reserved", name: "reserved", letter: "r", look: "reserved" }, reserved);
   const idle = parse(map.idle);

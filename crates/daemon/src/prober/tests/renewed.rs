@@ -1,4 +1,4 @@
-//! Who waits until probes are read.
+//! Callers that wait until probes are read.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use bayplan_probes::Drain;
 use super::{tell, told};
 use crate::prober::sightings::{Seen, Sightings};
 
-/// At how many seconds the drain was made that somebody who asks now gets.
+/// At how many seconds the drain was made that a caller that asks now gets.
 fn after(renewed: Option<(Vec<Seen>, Drain)>) -> Option<u64> {
     let (_, drain) = renewed?;
     drain.containers.values().next().map(|it| it.runs)

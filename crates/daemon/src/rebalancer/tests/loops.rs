@@ -70,7 +70,7 @@ resctrl:
 /// A thread of the neighbour.
 const THREAD: u32 = 10;
 
-/// Who writes kernel files.
+/// A writer of kernel files.
 struct Writer {
     kernel: Arc<Mutex<FakeResctrl>>,
     config: Config,
@@ -240,7 +240,7 @@ async fn check(case: &Case) {
             let proposals = it.view("act", false).proposals;
             proposals.iter().any(|it| it.knob == case.knob.name() && it.state == due)
         };
-        // Nobody moves an owner back.
+        // An owner is not moved back.
         let stays = case.knob == Knob::MoveOwner;
         while !is_judged(&told) {
             node.look(case, helps).await;

@@ -74,7 +74,7 @@ pub(super) fn task(
     (task, config)
 }
 
-/// Who writes kernel files, until a bug ends it.
+/// A writer of kernel files, until a bug ends it.
 type Writer = Arc<Mutex<Option<Questions>>>;
 
 /// Answers as the state does. After so many changes of what is turned the files are written, and the next one meets a bug. Gives what the history is told.
@@ -138,7 +138,7 @@ async fn what_a_lost_enforcer_leaves_in_files_is_not_told_as_taken_back() {
     assert_eq!(answering.await.unwrap(), due);
 }
 
-/// The first proposal of a node on which a hog can be made idle, and who has made it.
+/// The first proposal of a node on which a hog can be made idle, and the rebalancer that has made it.
 fn proposed() -> (Rebalancer, Scene, Proposal) {
     let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
     let reach = Reach { knobs: [Knob::Idle].into(), lacking: None, classes: None };
@@ -150,7 +150,7 @@ fn proposed() -> (Rebalancer, Scene, Proposal) {
     (rebalancer, scene, *proposal)
 }
 
-/// Before, it stayed as it was with nobody to judge it, and so did the count of victims.
+/// Before, it stayed as it was and was not judged, and so did the count of victims.
 #[tokio::test]
 async fn nothing_stays_turned_when_a_bug_has_ended_the_reading_of_counters() {
     let (inbox, events) = inbox(8);
@@ -189,7 +189,7 @@ async fn the_rebalancer_itself_gives_up_when_nothing_is_read_any_more() {
     let (task, _config) = task(inbox, &enforcement, &Told::default());
     let told = task.told.clone();
     task.shown.clone().lose().await;
-    // Nobody stops it.
+    // It is not stopped.
     run_rebalancer(task, CancellationToken::new()).await;
     let why = "a bug has ended what reads counters, until a restart";
     assert_eq!(told.view("act", false).unrest.as_deref(), Some(why));

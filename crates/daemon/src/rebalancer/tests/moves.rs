@@ -38,7 +38,7 @@ fn of_several_moves_of_one_container_the_newest_ends_first() {
 fn the_end_of_a_move_is_told_with_what_is_true() {
     let hog = || occupant(1, "hog", QosClass::Burstable, "0-3");
     let owner = Occupant { exclusive: "2-3".parse().unwrap(), ..hog() };
-    check(&[(3, "0")], owner, &[(3, "it has CPUs of its own")]);
+    check(&[(3, "0")], owner, &[(3, "it has exclusive CPUs")]);
     let left_alone = Occupant { is_left_alone: true, ..hog() };
     check(&[(3, "0")], left_alone, &[(3, "its CPUs are not Bayplan's to say")]);
 }

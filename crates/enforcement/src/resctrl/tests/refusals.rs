@@ -1,4 +1,4 @@
-//! What cannot be had is told: who asks for what, what the machine has, what to do.
+//! What cannot be had is told: what asks for it, what the machine has, what to do.
 
 use expect_test::expect;
 
@@ -16,11 +16,11 @@ fn names_and_places_are_checked_without_a_machine() {
            class system/default",
         expect![[r#"
             partition `one`: l3Allocation names caches of `1` twice
-            partition `one`: stands twice; classes of one name belong together
-            class `web`: stands twice; names are unique across partitions
+            partition `one`: duplicate; classes of one name belong together
+            class `web`: duplicate; names are unique across partitions
             class `web`: has l2Allocation, but its partition `one` has none; write it there, too
             class `web`: has mbAllocation, but its partition `one` has none; write it there, too
-            class `system/default`: stands twice; names are unique across partitions
+            class `system/default`: duplicate; names are unique across partitions
         "#]],
     );
     for (name, is_name) in

@@ -1,7 +1,7 @@
 //! Everything that is asked of the kernel fails once with everything that it can fail with.
 //!
-//! Afterwards the machine is as wanted, or the report names what is not, with the kernel's answer; and the next step makes it as wanted. Nothing that somebody
-//! else has is changed by it.
+//! Afterwards the machine is as wanted, or the report names what is not, with the kernel's answer; and the next step makes it as wanted. Nothing that
+//! another program has is changed by it.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn errnos(text: &str, path: &str) -> &'static [Errno] {
     }
 }
 
-/// From groups that have to go to those of the configuration, with somebody else's beside them.
+/// From groups that have to go to those of the configuration, with another program's beside them.
 fn before() -> FakeResctrl {
     let mut kernel = with_threads(FakeResctrl::xeon());
     for dir in ["pqos", "bayplan.old", "bayplan.web", "bayplan.web/mon_groups/bayplan.c2"] {
@@ -84,7 +84,7 @@ fn a_step_that_is_cut_off_anywhere_is_made_good_by_the_next() {
     let wanted = state(&right);
     for cut in 0..right.asked.len() {
         let mut kernel = before();
-        // Whoever is killed asks for nothing more.
+        // A process that is killed asks for nothing more.
         for (_, path) in &right.asked[cut..] {
             kernel.fail_next(path, Errno::EINTR);
         }
@@ -114,7 +114,7 @@ fn the_kernels_words_are_in_the_report() {
     for name in ["x", "y"] {
         kernel.make_dir(&format!("sys/fs/resctrl/{name}")).unwrap();
     }
-    // The plan was made before somebody else took the last CLOSID.
+    // The plan was made before another program took the last CLOSID.
     let resctrl = mounted(&mut kernel);
     let classes = vec!["web".parse().unwrap()];
     let wanted = WantedGroups { classes, monitored: Vec::new() };

@@ -149,7 +149,7 @@ fn what_was_never_judged_is_told_as_withdrawn_and_the_rest_as_it_ended() {
     );
 }
 
-/// Nobody moves them back.
+/// Nothing moves them back.
 #[test]
 fn what_became_of_a_moved_owner_is_told_as_it_is() {
     let moving = |number| {

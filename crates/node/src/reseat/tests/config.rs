@@ -196,16 +196,16 @@ fn an_owner_for_whom_there_is_no_room_beside_the_reserved_cpus_shares() {
         expect![[r#"
             > reserve 0-1
             shrink a cpus 1-2 -> 2
-            displaced: default/a/app: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
+            displaced: default/a/app: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on
             configured: moved 1
-            a shared on 2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
+            a shared on 2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on
             b exclusive on 3 mems 0 in machine: placed in machine
             > reserve 3
             move   b cpus 3 -> 1
             grow   a cpus 2 -> 0,2
             placed default/b/app in machine: 1
             configured: moved 2
-            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; 1 more would have to be freed; it shares from now on
+            a shared on 0,2 mems 0 in machine: lost CPUs 1; refused: needs 2 exclusive CPUs; 1 is free; it shares from now on
             b exclusive on 1 mems 0 in machine: lost CPUs 3; placed in machine
         "#]],
     );

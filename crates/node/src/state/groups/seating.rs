@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bayplan_allocator::{Allocation, ContainerId, PoolId, Pools, Previous, Request, offer};
+use bayplan_allocator::{Allocation, ContainerId, Request, domain_around, offer, open_domains};
 use bayplan_types::CpuSet;
 use bayplan_workload::NewContainer;
 
-use super::group_request;
+use super::{exact_request, group_request, union_of};
 use crate::event::{Note, Step};
-use crate::groups::{GroupForm, GroupType, Groups, Inside, Membership, Size};
+use crate::groups::{GroupCount, GroupForm, GroupType, Groups, Inside, Instance, Membership, Size};
 use crate::record::{AllocationForm, Record};
 use crate::state::{NodeState, full_name};
 use crate::status::GroupStatus;
@@ -42,11 +42,20 @@ impl NodeState {
         let exactly = if kind.inside == Inside::Slots { own.clone() } else { CpuSet::new() };
         let milli = request.demand.all_shared().shared().unwrap_or_default();
         let owner = request.owner;
+        // Another type may have it that members have no CPUs of their own, or only such.
+        let has_own = match kind.inside {
+            Inside::Share => false,
+            Inside::Slots => true,
+            Inside::GuaranteedExclusive => request.demand.shared().is_none(),
+        };
+        if has_own == own.is_empty() {
+            return;
+        }
         let member = Membership { group, milli, own: own.len(), exactly, owner };
         self.groups.members.insert(id, member);
     }
 
-    /// Other types hold. Groups whose type is another one are over; gives the containers that have to be placed anew because of that, with the reason.
+    /// Other types hold. Groups that have another type are over; gives the containers that have to be placed anew because of that, with the reason.
     pub(crate) fn change_groups(
         &mut self,
         types: Arc<[GroupType]>,
@@ -110,14 +119,53 @@ impl NodeState {
         !request.wishes.has_no_choice() && (is_named || !is_system)
     }
 
-    /// Fills an empty ledger with the groups.
+    /// Puts the groups into an empty ledger with what is left of their CPUs. Those of which nothing is left, and those that lack some, wait for
+    /// [`NodeState::complete_groups`]: containers that have lost nothing stay where they are before.
     pub(crate) fn seat_groups(&mut self, step: &mut Step) {
         for group in std::mem::take(&mut self.groups.ended) {
             step.records.push(Record::GroupEnded { id: group.0 });
         }
         let ids: Vec<ContainerId> = self.groups.instances.keys().copied().collect();
         for id in ids {
-            if self.seat_group(id).is_some() {
+            self.seat_group(id);
+        }
+    }
+
+    /// Where it was, as far as these CPUs are there.
+    fn seat_group(&mut self, id: ContainerId) -> Option<()> {
+        let kind = self.groups.kind_of(id)?;
+        let pools = self.ledger.pools();
+        let Instance { form, number, .. } = self.groups.instances.get(&id)?;
+        let had = form.allocation(pools).ok()?;
+        let mut left = pools.ownable(&had.exclusive);
+        match &kind.size {
+            Size::List(lists) if kind.inside == Inside::Slots => {
+                left.intersect_with(&union_of(lists));
+            }
+            Size::List(lists) => left.intersect_with(lists.get(*number)?),
+            // Of a domain of another level: a new group is made.
+            Size::Domain(level) => {
+                domain_around(pools, *level, &left)?;
+            }
+            Size::Requests { .. } | Size::Fixed(_) => {}
+        }
+        if left.is_empty() {
+            return None;
+        }
+        let named = pools.get(had.pool).filter(|it| had.owned().is_subset(&it.cpus));
+        match named.filter(|_| left == had.exclusive).map(|it| it.id) {
+            Some(pool) => self.ledger.adopt(id, Allocation { pool, ..had }).ok(),
+            None => self.ledger.adopt_group(id, &had, &left).ok(),
+        }
+    }
+
+    /// Gives groups the CPUs that they lack, and others to groups that have lost all of theirs. Those for which there are none are over.
+    pub(crate) fn complete_groups(&mut self, step: &mut Step) {
+        let ids: Vec<ContainerId> = self.groups.instances.keys().copied().collect();
+        for id in ids {
+            let is_there = self.ledger.group(id).is_some();
+            let is_completed = if is_there { self.regrow(id) } else { self.reseat_group(id) };
+            if is_completed.is_some() {
                 let form = self.groups.instances.get(&id).map(|it| it.form.clone());
                 if form != self.group_form(id) {
                     self.tell_group(id, step);
@@ -134,54 +182,57 @@ impl NodeState {
         self.groups.lacked_at = None;
     }
 
-    /// Where it was, or with as many CPUs elsewhere, or with those that are left.
-    fn seat_group(&mut self, id: ContainerId) -> Option<()> {
-        let kind = self.groups.kind_of(id)?.clone();
-        let pools = self.ledger.pools();
-        let had = self.groups.instances.get(&id)?.form.allocation(pools).ok()?;
-        // CPUs of a list that were away come back.
-        let number = self.groups.instances.get(&id)?.number;
-        let left = match &kind.size {
-            Size::List(lists) if kind.inside == Inside::Slots => {
-                let mut all = CpuSet::new();
-                lists.iter().for_each(|it| all.union_with(it));
-                pools.ownable(&all)
-            }
-            Size::List(lists) => pools.ownable(lists.get(number)?),
-            _ => pools.ownable(&had.exclusive),
-        };
-        if left == had.exclusive && !left.is_empty() {
-            let named = pools.get(had.pool).filter(|it| had.owned().is_subset(&it.cpus));
-            let pool = named.map_or_else(|| narrowest(pools, &had.owned()), |it| it.id);
-            if self.ledger.adopt(id, Allocation { pool, ..had.clone() }).is_ok() {
-                return Some(());
-            }
-        }
-        let mut request = group_request(id, &kind, had.exclusive.len().max(1));
-        let is_fixed = matches!(kind.size, Size::List(_) | Size::Domain(_));
-        if is_fixed {
-            if left.is_empty() {
-                return None;
-            }
-            request.wishes.cpus.exactly = left;
-            return self.adopt_offer(&request);
-        }
-        let pool = narrowest(self.ledger.pools(), &left);
-        request.previous = (!left.is_empty()).then(|| Previous { pool, exclusive: left.clone() });
-        if self.adopt_offer(&request).is_some() {
-            return Some(());
-        }
+    /// A group that is there gets what it lacks, or the rest of it later.
+    fn regrow(&mut self, id: ContainerId) -> Option<()> {
         self.groups.unsettled.insert(id);
-        let mut fewer = group_request(id, &kind, left.len().max(1));
-        fewer.previous = request.previous;
-        self.adopt_offer(&fewer)
+        if self.is_short(id) {
+            let moves = self.fit(id).unwrap_or_default();
+            moves.iter().for_each(|made| self.remember_home(made.container));
+            let members: Vec<ContainerId> = self.ledger.members_of(id).map(|(id, _)| id).collect();
+            members.into_iter().for_each(|member| self.remember_home(member));
+        }
+        Some(())
+    }
+
+    /// Elsewhere with as many CPUs, or with one and the others later.
+    fn reseat_group(&mut self, id: ContainerId) -> Option<()> {
+        let kind = self.groups.kind_of(id)?.clone();
+        let number = self.groups.instances.get(&id)?.number;
+        self.groups.unsettled.insert(id);
+        let open = |cpus: &CpuSet| {
+            let open = self.ledger.open_to_groups(cpus);
+            (!open.is_empty()).then(|| vec![exact_request(id, &kind, &open)])
+        };
+        let requests = match &kind.size {
+            Size::List(lists) if kind.inside == Inside::Slots => open(&union_of(lists))?,
+            Size::List(lists) => open(lists.get(number)?)?,
+            Size::Domain(level) => {
+                let domains = open_domains(&self.ledger, *level);
+                domains.iter().map(|cpus| exact_request(id, &kind, cpus)).collect()
+            }
+            Size::Requests { .. } | Size::Fixed(_) => {
+                let needed = self.groups.needed(id, usize::MAX).ok().flatten().unwrap_or(1);
+                [needed, 1].map(|size| group_request(id, &kind, size)).to_vec()
+            }
+        };
+        requests.iter().find_map(|request| self.adopt_offer(request))
     }
 
     fn adopt_offer(&mut self, request: &Request) -> Option<()> {
         let offer = offer(&self.ledger, request).ok()?;
         self.ledger.adopt(request.id, offer.allocation().clone()).ok()?;
         self.ledger.move_sharers(offer.moves());
+        offer.moves().iter().for_each(|made| self.remember_home(made.container));
         Some(())
+    }
+
+    /// A member whose slot is not there any more has another one, or none.
+    pub(crate) fn leave_lost_slot(&mut self, id: ContainerId) {
+        let Some(member) = self.groups.members.get(&id) else { return };
+        let open = self.ledger.group(member.group).map(|it| &it.exclusive);
+        if open.is_none_or(|open| !member.exactly.is_subset(open)) {
+            self.leave_group(id);
+        }
     }
 
     /// A container that runs joins the group to which it belongs, where there is room; elsewhere it is placed as without a group, which is told.
@@ -208,6 +259,19 @@ impl NodeState {
         Some(format!("belongs to the group {}", self.groups.name_for(request.id)?))
     }
 
+    /// Every type of groups by name, with what there is of it.
+    pub fn group_counts(&self) -> impl Iterator<Item = (&str, GroupCount)> {
+        self.groups.types.iter().map(|kind| {
+            let mut count = GroupCount::default();
+            for (id, _) in self.groups.of_kind(&kind.name) {
+                count.groups += 1;
+                count.cpus += self.ledger.group_cpus(id).len();
+                count.members += self.groups.members_of(id).count();
+            }
+            (kind.name.as_str(), count)
+        })
+    }
+
     /// For `status`.
     pub(crate) fn group_statuses(&self) -> Vec<GroupStatus> {
         let instances = self.groups.instances.iter();
@@ -231,7 +295,7 @@ impl NodeState {
 /// Whether groups of a type can stay when it becomes this one.
 fn keeps_groups(old: &GroupType, new: &GroupType) -> bool {
     let is_size_kept = match (&old.size, &new.size) {
-        (Size::Requests { .. }, Size::Requests { .. }) => true,
+        (Size::Requests { .. } | Size::Fixed(_), Size::Requests { .. } | Size::Fixed(_)) => true,
         (old, new) => old == new,
     };
     is_size_kept
@@ -240,16 +304,12 @@ fn keeps_groups(old: &GroupType, new: &GroupType) -> bool {
         && old.memory_kinds == new.memory_kinds
 }
 
-fn narrowest(pools: &Pools, cpus: &CpuSet) -> PoolId {
-    let around = pools.iter().filter(|pool| cpus.is_subset(&pool.cpus));
-    around.min_by_key(|pool| pool.cpus.len()).map_or(PoolId::MACHINE, |pool| pool.id)
-}
-
 impl Groups {
     /// It is over, and its members are in no group.
     fn forget(&mut self, group: ContainerId) {
         self.instances.remove(&group);
         self.members.retain(|_, it| it.group != group);
         self.unsettled.remove(&group);
+        self.short.remove(&group);
     }
 }

@@ -104,8 +104,8 @@ fn cpus_kept_from_others_have_a_ceiling() {
             ("bank/rest", Guaranteed, 4000, APART),
         ],
         expect![[r#"
-            shop/a: bayplan: shop/a/c refused: it requires to be apart from other owners, and its pod, which owns 1 CPUs, would keep 7 more from others (at most 2, closedCpus.podPercent); `bayplan explain shop/a/c` lists every pool
-            shop/b: bayplan: shop/b/c refused: it requires to be apart from other owners, and its pod, which owns 1 CPUs, would keep 7 more from others (at most 2, closedCpus.podPercent); `bayplan explain shop/b/c` lists every pool
+            shop/a: bayplan: shop/a/c refused: it requires to be apart from other exclusive containers, and its pod, which owns 1 CPUs, would keep 7 more from others (at most 2, closedCpus.podPercent); `bayplan explain shop/a/c` lists every pool
+            shop/b: bayplan: shop/b/c refused: it requires to be apart from other exclusive containers, and its pod, which owns 1 CPUs, would keep 7 more from others (at most 2, closedCpus.podPercent); `bayplan explain shop/b/c` lists every pool
             bank/large: on 0-7
             bank/rest: on 8-11
         "#]],
@@ -122,9 +122,9 @@ fn cpus_kept_from_others_have_a_ceiling() {
         shop/2: on 3
         shop/3: on 4
         shop/4: on 5
-          over_ceiling: shop/4/c: its wish for idle siblings has no effect: its namespace would keep 5 CPUs from others beside those that it owns (at most 4, closedCpus.namespacePercent)
+          over_ceiling: shop/4/c: its preference for idle siblings has no effect: its namespace would keep 5 CPUs from others beside those that it owns (at most 4, closedCpus.namespacePercent)
         shop/5: on 13
-          over_ceiling: shop/5/c: its wish for idle siblings has no effect: its namespace would keep 5 CPUs from others beside those that it owns (at most 4, closedCpus.namespacePercent)
+          over_ceiling: shop/5/c: its preference for idle siblings has no effect: its namespace would keep 5 CPUs from others beside those that it owns (at most 4, closedCpus.namespacePercent)
     "#]],
     );
 }

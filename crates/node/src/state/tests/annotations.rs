@@ -150,3 +150,27 @@ fn a_record_without_labels_is_of_an_earlier_version_and_is_read() {
     assert!(lines.iter().all(|line| !line.contains("labels")));
     assert_eq!(replay(&lines).containers.len(), 1);
 }
+
+/// nri-plugins' test19: an L3 inside a NUMA node has no shared CPUs of its own here.
+#[test]
+fn a_burst_level_without_shared_cpus_of_its_own_is_told() {
+    let told = |line: &str, level: &str| {
+        let mut container = annotated("web", "app", &[("bayplan.dev/unlimited-burstable", level)]);
+        container.pod.qos = Some(QosClass::Burstable);
+        container.resources = Resources { cpu_shares: 1024, ..Resources::default() };
+        let mut state = state(line);
+        let event = Event::TryAdmit(Ticket(0), Box::new(container));
+        let notes = state.step(event, Timestamp::UNIX_EPOCH).notes;
+        let told = notes.iter().filter_map(|note| match note {
+            Note::Failure { kind: "no_effect", message } => Some(message.clone()),
+            _ => None,
+        });
+        told.collect::<Vec<String>>()
+    };
+    assert_eq!(told("numa:2 l3:1 core:2", "l3cache"), Vec::<String>::new());
+    assert_eq!(told("numa:2 l3:2 core:2", "numa"), Vec::<String>::new());
+    assert_eq!(told("numa:2 l3:2 core:2", "system"), Vec::<String>::new());
+    let all = told("numa:2 l3:2 core:2", "l3cache");
+    let [told] = all.as_slice() else { panic!("{all:?}") };
+    assert!(told.contains("no L3 of this machine has shared CPUs of its own"), "{told}");
+}

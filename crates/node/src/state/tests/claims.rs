@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-/// Plays, and shows after each step who runs where and what is told:
+/// Plays, and shows after each step which containers run where and what is told:
 ///
 /// - `POD/NAME MILLI` creates a Guaranteed container, `POD/NAME ~MILLI` a Burstable one; with `@CPUS` these were chosen for its pod;
 /// - `found POD/NAME MILLI [@CPUS] on CPUS`: it was created past Bayplan, and runs there;
@@ -147,7 +147,7 @@ fn cpus_that_a_scheduler_has_chosen_are_its_pods_and_nobody_elses() {
             k/first 1500 @3,6: k/first 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
             k/second 500 @3,6: k/first 3,6 mem 0-1, k/second 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
             later/c 3000: k/first 3,6 mem 0-1, k/second 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
-              bayplan: default/later/c refused: needs 3 exclusive CPUs; 2 are free; 1 more would have to be freed; `bayplan explain default/later/c` lists every pool
+              bayplan: default/later/c refused: needs 3 exclusive CPUs; 2 are free; `bayplan explain default/later/c` lists every pool
             k/first=1000: k/first 3,6 mem 0-1, k/second 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
             -k/first: k/second 3,6 mem 0-1, owner/a 1 mem 0, web/b 4-5,7 mem 1
             -k/second: owner/a 1 mem 0, web/b 4-7 mem 1
@@ -187,7 +187,7 @@ fn cpus_that_cannot_be_had_are_refused_with_who_is_in_the_way() {
     );
 }
 
-/// With nobody of whom to take CPUs, all others would have none.
+/// With no container to take CPUs from, all others would have none.
 #[test]
 fn the_last_shared_cpus_cannot_be_chosen_unless_some_are_reserved() {
     for (reserved, expected) in [
@@ -298,8 +298,8 @@ fn who_runs_already_is_not_refused_and_an_owner_gets_other_cpus() {
             found k/a 2000 @0-2,6 on 0-2,6: k/a 0-2,6, o/a 1-2 mem 0
             found l/a 2000 @6-8 on 6-7: k/a 0-2,6, l/a 6-7, o/a 1-2 mem 0
             sync: k/a 0-2,6 mem 0-1, l/a 6-7 mem 1, o/a 4-5 mem 1
-              not_alone: default/k/a: of CPUs 0-2,6, which were chosen for its pod, 0,6 are offline, reserved or somebody else's; it runs on 0-2,6
-              not_alone: default/l/a: of CPUs 6-8, which were chosen for its pod, 6,8 are offline, reserved or somebody else's; it runs on 6-7
+              not_alone: default/k/a: of CPUs 0-2,6, which were chosen for its pod, 0,6 are offline, reserved or another container's; it runs on 0-2,6
+              not_alone: default/l/a: of CPUs 6-8, which were chosen for its pod, 6,8 are offline, reserved or another container's; it runs on 6-7
             restart: k/a 0-2,6 mem 0-1, l/a 6-7 mem 1, o/a 4-5 mem 1
             -k/a: l/a 6-7 mem 1, o/a 4-5 mem 1
         "#]],
@@ -318,10 +318,10 @@ fn where_all_cpus_are_claimed_of_a_machine_that_runs_already_one_is_shared_and_t
             found k/a 4000 @0-3 on 0-3: k/a 0-3, o/a 1 mem 0, s/a 0,2-3 mem 0
             sync: k/a 0-3 mem 0, o/a 3 mem 0, s/a 3 mem 0
               displaced: default/o/a: lost CPUs 1; refused: needs 1 exclusive CPU; 0 could be given if all were free; it shares from now on
-              not_alone: default/k/a: of CPUs 0-3, which were chosen for its pod, 3 are offline, reserved or somebody else's; it runs on 0-3
+              not_alone: default/k/a: of CPUs 0-3, which were chosen for its pod, 3 are offline, reserved or another container's; it runs on 0-3
             restart: k/a 0-3 mem 0, o/a 3 mem 0, s/a 3 mem 0
             lose: k/a 0-3 mem 0, o/a 3 mem 0, s/a 3 mem 0
-              not_alone: default/k/a: of CPUs 0-3, which were chosen for its pod, 3 are offline, reserved or somebody else's; it runs on 0-3
+              not_alone: default/k/a: of CPUs 0-3, which were chosen for its pod, 3 are offline, reserved or another container's; it runs on 0-3
             -k/a: o/a 0-3 mem 0, s/a 0-3 mem 0
         "#]],
     );
@@ -373,9 +373,9 @@ fn on_offline_cpus_a_pod_stays_on_what_is_left_and_shares_where_nothing_is() {
             o/a 3000: k/a 2-3 mem 0, o/a 4-6 mem 1
             s/a ~500: k/a 2-3 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
             off 3: k/a 2 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
-              not_alone: default/k/a: of CPUs 2-3, which were chosen for its pod, 3 are offline, reserved or somebody else's; it runs on 2
+              not_alone: default/k/a: of CPUs 2-3, which were chosen for its pod, 3 are offline, reserved or another container's; it runs on 2
             off 2-3: k/a 0-1,7 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
-              not_alone: default/k/a: of CPUs 2-3, which were chosen for its pod, 2 are offline, reserved or somebody else's; it runs on 0-1,7
+              not_alone: default/k/a: of CPUs 2-3, which were chosen for its pod, 2 are offline, reserved or another container's; it runs on 0-1,7
             restart: k/a 0-1,7 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
             off: k/a 2-3 mem 0, o/a 4-6 mem 1, s/a 0-1 mem 0
         "#]],
@@ -391,7 +391,7 @@ fn cpus_that_become_reserved_are_told_of() {
         expect![[r#"
         k/a 1000 @2-3: k/a 2-3 mem 0
         reserve 2: k/a 2-3 mem 0
-          not_alone: default/k/a: of CPUs 2-3, which were chosen for its pod, 2 are offline, reserved or somebody else's; it runs on 2-3
+          not_alone: default/k/a: of CPUs 2-3, which were chosen for its pod, 2 are offline, reserved or another container's; it runs on 2-3
         reserve 0: k/a 2-3 mem 0
     "#]],
     );
@@ -429,7 +429,7 @@ fn cpus_are_not_charged_to_anybody() {
             k/b 2000 @2-3: k/a 2-3 mem 0, k/b 2-3 mem 0
             o/a 3000: k/a 2-3 mem 0, k/b 2-3 mem 0, o/a 1,4-5 mem 0
             p/a 1000: k/a 2-3 mem 0, k/b 2-3 mem 0, o/a 1,4-5 mem 0
-              bayplan: default/p/a refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed; `bayplan explain default/p/a` lists every pool
+              bayplan: default/p/a refused: needs 1 exclusive CPU; 0 are free; `bayplan explain default/p/a` lists every pool
         "#]],
     );
 }
@@ -474,7 +474,7 @@ fn only_pods_that_pay_for_it_claim_and_only_they_are_refused_for_what_cannot_be_
     );
 }
 
-/// One whose pod requests nothing, as its shares of 2 say, paid for none and got all.
+/// One in a pod that requests nothing, as its shares of 2 say, paid for none and got all.
 #[test]
 fn a_pod_that_requests_fewer_cpus_than_were_chosen_is_refused() {
     for (words, milli, requested) in [
@@ -491,7 +491,7 @@ fn a_pod_that_requests_fewer_cpus_than_were_chosen_is_refused() {
     }
 }
 
-/// Who may share nowhere else lost the CPUs of his own when what he shares beside them was claimed.
+/// A container that may share nowhere else lost its exclusive CPUs when what it shares beside them was claimed.
 #[test]
 fn a_newcomer_takes_no_owners_cpus_by_claiming_what_he_shares() {
     check(
@@ -502,7 +502,7 @@ fn a_newcomer_takes_no_owners_cpus_by_claiming_what_he_shares() {
             m/a 1500 bayplan.dev/within=numa: m/a 0-3 mem 0
             o/a 3000: m/a 0-3 mem 0, o/a 4-6 mem 1
             k/a 3000 @0,2-3: m/a 0-3 mem 0, o/a 4-6 mem 1
-              bayplan: default/k/a refused: CPUs 0,2-3 were chosen for its pod, but a container of another pod would lose CPUs of their own; `bayplan explain default/k/a` lists every pool
+              bayplan: default/k/a refused: CPUs 0,2-3 were chosen for its pod, but a container of another pod would lose exclusive CPUs; `bayplan explain default/k/a` lists every pool
             k/a 2000 @2-3: k/a 2-3 mem 0, m/a 0-1 mem 0, o/a 4-6 mem 1
         "#]],
     );

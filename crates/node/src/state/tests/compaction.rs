@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use super::*;
 use crate::settings::CompactionConfig;
 
-/// Two NUMA nodes of four cores, one of whose CPUs is kept for sharers: 0-3 and 8-11, 4-7 and 12-15.
+/// Two NUMA nodes of four cores, with one CPU kept for shared containers: 0-3 and 8-11, 4-7 and 12-15.
 const TWO: &str = "pack:1 numa:2 core:4 pu:2 mem:8";
 
 fn enabled() -> CompactionConfig {
@@ -19,8 +19,8 @@ fn world(config: CompactionConfig) -> World {
     world
 }
 
-/// Plays: `NAME MILLI` creates a container, `-NAME` ends one, `sync` asks the runtime. Gives who was said to be moved, and who owns what
-/// at the end.
+/// Plays: `NAME MILLI` creates a container, `-NAME` ends one, `sync` asks the runtime. Gives which containers were said to be moved, and which own
+/// what at the end.
 fn play(world: &mut World, steps: &[&str]) -> String {
     let mut text = String::new();
     for step in steps {
@@ -91,7 +91,7 @@ fn check(config: CompactionConfig, steps: &[&str], expected: Expect) {
     let mut world = world(config);
     expected.assert_eq(&play(&mut world, steps));
     let places = owners(&world.state);
-    // Whatever is on disk of the last step when the power fails, everybody has a place of his own.
+    // Whatever is on disk of the last step when the power fails, every container has a place of its own.
     for known in 0..world.journal.len() {
         let mut torn = fresh(&world.machine);
         let step = torn.restore(replay(&world.journal[..known]), Timestamp::UNIX_EPOCH);
@@ -303,7 +303,7 @@ fn who_was_moved_is_told_why_and_the_last_time_only() {
     .assert_eq(&text.join("\n"));
 }
 
-/// The same with somebody who shares what `c` has left.
+/// The same with a container that shares what `c` has left.
 const SHARED: [&str; 7] = ["a 6000", "c 2000", "d 2000", "e 5000", "-c", "s 500", "-e"];
 
 #[test]

@@ -1,16 +1,20 @@
 //! Groups on their way through the state: balloons, pools, slots and zones, as tables of what comes and goes.
 
+use bayplan_allocator::{CpuWishes, Packing, Siblings};
 use bayplan_topology::Level;
+use bayplan_workload::cmk;
 use expect_test::{Expect, expect};
 
 use super::*;
 use crate::groups::{
     Capacity, Fill, GroupType, Inside, InstanceKey, Instances, Members, Most, Size,
 };
+use crate::reconfigure::ChangedConfig;
+use crate::settings::OnNoCapacity;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// A type of this name and size, whose members name it.
+/// A type of this name and size, with members that name it.
 fn kind(name: &str, size: Size) -> GroupType {
     GroupType { size, ..GroupType::new(name) }
 }
@@ -59,7 +63,7 @@ impl Node {
         step.answer
     }
 
-    /// `NAMESPACE/POD/NAME MILLI [QOS] [KEY=VALUE]...`; what kubelet is told.
+    /// `NAMESPACE/POD/NAME MILLI [QOS] [KEY=VALUE]...`; what kubelet is told. `cmk=` goes before the words of a command.
     fn create(&mut self, words: &[&str]) -> String {
         let [name, milli, rest @ ..] = words else {
             unreachable!("a container has a name and CPUs")
@@ -74,6 +78,10 @@ impl Node {
         spec.pod.qos = Some(QosClass::Burstable);
         for word in rest {
             match word.split_once('=') {
+                Some(("cmk", words)) => {
+                    let words: Vec<String> = words.split('+').map(str::to_owned).collect();
+                    spec.cmk = cmk::read(&words, []).map(|it| it.asked);
+                }
                 Some((key, value)) if key.contains('.') => {
                     spec.pod.annotations.insert(key.to_owned(), value.to_owned());
                 }
@@ -127,6 +135,33 @@ impl Node {
         }
     }
 
+    /// Other types hold from now on; where containers go because of that, as `config diff` says it.
+    fn reload(&mut self, types: &[GroupType]) -> String {
+        self.types = types.into();
+        let topology = derive(&parse_machine(self.machine.0).unwrap()).unwrap();
+        let reserved = self.machine.1.parse().unwrap();
+        let config = || ChangedConfig {
+            rules: self.state.rules.clone(),
+            groups: Arc::clone(&self.types),
+            compaction: CompactionConfig::default(),
+            narrows_memory: false,
+            on_no_capacity: OnNoCapacity::default(),
+            doubt_grace: SignedDuration::ZERO,
+            text: String::new(),
+            machine: ChangedMachine::new(&topology, Policy::default(), &reserved),
+        };
+        let (asked, made) = (config(), config());
+        let Answer::Shifts(shifts) = self.step(Event::PreviewConfig(Box::new(asked))) else {
+            unreachable!("no shifts")
+        };
+        let Answer::Shifts(made) = self.step(Event::ConfigChanged(Box::new(made))) else {
+            unreachable!("no shifts")
+        };
+        assert_eq!(shifts, made, "the preview says something else");
+        let shown = shifts.iter().map(|it| format!("{} to {}", it.container, it.cpus_to));
+        shown.collect::<Vec<_>>().join(", ")
+    }
+
     /// From its journal: everything is as it was.
     fn restart(&mut self) {
         let mut again = empty(self.machine, &self.types);
@@ -163,6 +198,14 @@ impl Node {
     }
 }
 
+fn started(machine: (&'static str, &'static str), groups: &[GroupType]) -> Node {
+    let types: Arc<[GroupType]> = groups.into();
+    let state = empty(machine, &types);
+    let mut node = Node { state, journal: Vec::new(), machine, types, tickets: 0 };
+    node.step(Event::Ping);
+    node
+}
+
 /// One line per step: a container, `-ID`, `~ID MILLI`, `restart`, `machine LINE`, `show`. After each, a restart would change nothing.
 #[track_caller]
 fn check(
@@ -171,10 +214,7 @@ fn check(
     steps: &[&'static str],
     expected: Expect,
 ) {
-    let types: Arc<[GroupType]> = groups.into();
-    let state = empty(machine, &types);
-    let mut node = Node { state, journal: Vec::new(), machine, types, tickets: 0 };
-    node.step(Event::Ping);
+    let mut node = started(machine, groups);
     let mut text = String::new();
     for step in steps {
         let words: Vec<&str> = step.split_whitespace().collect();
@@ -469,5 +509,149 @@ fn groups_are_where_they_were_when_cpus_come_back() {
               list[0] : 6-7, n/b/c on 6-7
               web[0] : 1-2,9-10, shop/a/c on 1-2,9-10, shop/d/c on 1-2,9-10
         "#]],
+    );
+}
+
+/// A core of two threads each; NUMA nodes of two cores.
+#[test]
+fn a_group_that_lost_a_cpu_leaves_exclusive_containers_theirs() {
+    check(
+        ("pack:1 numa:2 core:2 pu:2 mem:2", "0,4"),
+        &[kind("two", Size::Fixed(2))],
+        &[
+            "n/a/c 100 bayplan.dev/group=two",
+            "n/x/c 2000 Guaranteed",
+            "show",
+            "machine pack:1 numa:2 core:2 pu:2 mem:2 offline:5",
+            "show",
+            "machine pack:1 numa:2 core:2 pu:2 mem:2",
+        ],
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn groups_of_a_fixed_size_and_of_a_domain_regain_their_cpus() {
+    check(
+        N4C16,
+        &[
+            kind("pair", Size::Fixed(2)),
+            GroupType {
+                members: of_namespaces("z"),
+                ..kind("zone", Size::Domain(Level::NumaNode))
+            },
+        ],
+        &[
+            "n/a/c 100 bayplan.dev/group=pair",
+            "z/b/c 100",
+            "show",
+            "machine pack:2 numa:2 core:2 pu:2 mem:2 offline:9,11",
+            "show",
+            "machine pack:2 numa:2 core:2 pu:2 mem:2",
+        ],
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn a_changed_size_counts_after_a_restart() {
+    let mut node = started(N4C16, &[kind("pair", Size::Fixed(2))]);
+    node.create(&["n/a/c", "100", "bayplan.dev/group=pair"]);
+    assert_eq!(node.state.group_statuses()[0].cpus, "1,9");
+    node.types = [kind("pair", Size::Fixed(4))].into();
+    let mut again = empty(N4C16, &node.types);
+    again.restore(replay(&node.journal), NOW);
+    node.state = again;
+    node.step(Event::Ping);
+    assert_eq!(node.state.group_statuses()[0].cpus, "1-2,9-10");
+    node.restart();
+}
+
+#[test]
+fn idle_siblings_stay_idle_when_a_group_shrinks() {
+    let packing = Packing::Spread;
+    let cpus = CpuWishes { siblings: Siblings::Idle, packing, ..CpuWishes::default() };
+    let inside = Inside::GuaranteedExclusive;
+    let mut node = started(N4C16, &[GroupType { cpus, inside, ..kind("idle", requests(1, 4)) }]);
+    let idle = |node: &Node| node.state.ledger.groups().next().unwrap().1.idle.to_string();
+    node.create(&["n/a/c", "2000", "Guaranteed", "bayplan.dev/group=idle"]);
+    node.create(&["n/b/c", "2000", "bayplan.dev/group=idle"]);
+    assert_eq!(idle(&node), "10-11");
+    node.step(Event::Ended("n/b/c".to_owned()));
+    assert_eq!(idle(&node), "10-11");
+    assert_eq!(node.resize("n/a/c", 1000), "resized");
+    assert_eq!(idle(&node), "10");
+    node.restart();
+}
+
+#[test]
+fn a_resize_that_shrinks_a_group_is_answered_with_the_set_that_is_left() {
+    let mut node = started(N4C16, &[kind("web", requests(1, 4))]);
+    node.create(&["n/a/c", "4000", "bayplan.dev/group=web"]);
+    let answer = node.step(Event::Resize("n/a/c".to_owned(), resources(2000)));
+    let Answer::Admission(Admission::Place(told)) = answer else { unreachable!("{answer:?}") };
+    assert_eq!(told.cpus.to_string(), node.state.group_statuses()[0].cpus);
+    assert_eq!(told.cpus.len(), 2);
+}
+
+#[test]
+fn a_preview_of_other_types_knows_what_groups_of_another_size_move() {
+    let mut node = started(N4C16, &[kind("web", requests(1, 8))]);
+    node.create(&["n/a/c", "2000", "bayplan.dev/group=web"]);
+    node.create(&["n/x/c", "500"]);
+    let shifts = node.reload(&[kind("web", requests(4, 8))]);
+    assert_eq!(shifts, "n/a/c to 1-2,9-10, n/x/c to 3,11");
+    node.restart();
+}
+
+#[test]
+fn a_member_of_a_group_above_a_lowered_maximum_may_be_resized_down() {
+    let mut node = started(N4C16, &[kind("web", requests(1, 8))]);
+    node.create(&["n/a/c", "4000", "bayplan.dev/group=web"]);
+    node.create(&["n/b/c", "3000", "bayplan.dev/group=web"]);
+    node.reload(&[kind("web", requests(1, 4))]);
+    assert_eq!(node.state.group_statuses()[0].cpus, "1-3,8-11");
+    assert_eq!(node.resize("n/a/c", 3000), "resized");
+    expect![[""]].assert_eq(&node.resize("n/a/c", 4000));
+    expect![[""]].assert_eq(&node.shown());
+}
+
+#[test]
+fn where_a_group_is_its_type_says_and_a_members_own_words_are_told_to_be_in_vain() {
+    let mut node = started(N4C16, &[kind("web", requests(2, 8))]);
+    node.create(&[
+        "n/a/c",
+        "2000",
+        "Guaranteed",
+        "bayplan.dev/group=web",
+        "bayplan.dev/within=numa",
+        "bayplan.dev/siblings=idle",
+        "bayplan.dev/hide-hyperthreads=true",
+    ]);
+    assert_eq!(node.state.status().containers[0].cpus, "1");
+    let container = node.state.containers.values().next().unwrap();
+    expect![[""]].assert_eq(&container.decision.warnings.join("\n"));
+}
+
+#[test]
+fn cmk_isolate_names_a_group_slots_and_a_socket() {
+    let slots = GroupType {
+        inside: Inside::Slots,
+        ..kind("exclusive", list(&["2,10", "3,11", "4,12", "5,13"]))
+    };
+    check(
+        N4C16,
+        &[slots, kind("shared", list(&["6,14", "7,15"]))],
+        &[
+            "n/a/c 0 cmk=cmk+isolate+--pool=exclusive+--socket-id=1+app",
+            "n/b/c 0 cmk=cmk+isolate+--pool=exclusive+app",
+            "n/c/c 0 cmk=cmk+isolate+--pool=exclusive+--socket-id=2+app",
+            "n/d/c 0 cmk=cmk+isolate+--pool=shared+app",
+            "n/e/c 0 cmk=cmk+isolate+--pool=exclusive+--no-affinity+app",
+            "n/f/c 0 cmk=cmk+isolate+--pool=odd+app",
+            "n/g/c 0 cmk=cmk+isolate+app",
+            "kube-system/h/c 0 cmk=cmk+isolate+--pool=infra+app",
+        ],
+        expect![[r#""#]],
     );
 }

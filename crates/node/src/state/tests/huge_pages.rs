@@ -79,7 +79,7 @@ fn who_is_bound_is_refused_where_his_nodes_have_too_few() {
         &[2, 3],
         expect![[r#"
         c0: 1 exclusive, 2 GiB in huge pages of 2 MiB, mems 0
-        ! bayplan: default/pod0/c1 refused: needs 3 GiB in huge pages of 2 MiB on its own NUMA nodes, 2 GiB are free; 1 GiB more would have to be freed (annotation `bayplan.dev/memory-bound`); `bayplan explain default/pod0/c1` lists every pool
+        ! bayplan: default/pod0/c1 refused: needs 3 GiB in huge pages of 2 MiB on its own NUMA nodes, 2 GiB are free (annotation `bayplan.dev/memory-bound`); `bayplan explain default/pod0/c1` lists every pool
     "#]],
     );
 }

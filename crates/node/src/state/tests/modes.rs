@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use super::*;
 
 /// Plays: `NAME MILLI` creates a container in a pod of its own, `NAME=MILLI` resizes one, `-NAME` ends one; `drain`, `restore`, `resume`,
-/// `sync` and `restart` are what they say. Shows after each step who runs where, and of newcomers why.
+/// `sync` and `restart` are what they say. Shows after each step which containers run where, and of new ones why.
 fn check(steps: &[&str], expected: Expect) {
     let mut world = World::new(Machine::new("numa:1 core:8 mem:8", "0"));
     let mut text = String::new();
@@ -156,8 +156,8 @@ fn explain_and_a_refusal_say_that_the_node_is_draining() {
     change(&mut world, "isolated 1000");
     let said = ["a", "isolated"].map(|name| world.state.explain(name)[0].decision.outcome.clone());
     expect![[r#"
-        placed in machine without CPUs of its own, because bayplan is draining
-        refused: bayplan is draining, and what is required of its own CPUs cannot be had; `bayplan resume` ends that"#]].assert_eq(&said.join("\n"));
+        placed in machine without exclusive CPUs, because bayplan is draining
+        refused: bayplan is draining, and the exclusive CPUs that it requires cannot be had; `bayplan resume` ends that"#]].assert_eq(&said.join("\n"));
 }
 
 /// What is read back is compared with what should be: the pinnings of `a`, which should be everywhere.

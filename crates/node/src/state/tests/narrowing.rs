@@ -4,8 +4,8 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-/// Plays: `NAME GIB` creates a container with one CPU in pod 0, `-NAME` ends one, `sync` asks the runtime, `status` says who could do with
-/// fewer nodes. Some names say more: `fixed` is immovable, `left` has its memory left alone, the creation of `pending` does not end.
+/// Plays: `NAME GIB` creates a container with one CPU in pod 0, `-NAME` ends one, `sync` asks the runtime, `status` says which containers could do
+/// with fewer nodes. Some names say more: `fixed` is immovable, `left` has its memory left alone, the creation of `pending` does not end.
 fn play(world: &mut World, steps: &[&str]) -> String {
     let mut text = String::new();
     for step in steps {

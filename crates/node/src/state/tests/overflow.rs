@@ -1,4 +1,4 @@
-//! Containers for whose CPUs there is no room, where the configuration lets them share.
+//! Containers that find no room for their CPUs, where the configuration lets them share.
 
 use expect_test::{Expect, expect};
 
@@ -47,9 +47,9 @@ fn who_cannot_have_cpus_of_its_own_shares_where_the_configuration_says_so() {
         expect![[r#"
             3: runs on 1-3
             2: runs on 0
-              no_capacity: //app: placed in machine without CPUs of its own, which onNoCapacity allows; refused: needs 2 exclusive CPUs; 0 are free; 2 more would have to be freed
+              no_capacity: //app: placed in machine without exclusive CPUs, which onNoCapacity allows; refused: needs 2 exclusive CPUs; 0 are free
             99: runs on 0
-              no_capacity: //app: placed in machine without CPUs of its own, which onNoCapacity allows; refused: needs 99 exclusive CPUs; 3 could be given if all were free
+              no_capacity: //app: placed in machine without exclusive CPUs, which onNoCapacity allows; refused: needs 99 exclusive CPUs; 3 could be given if all were free
         "#]],
     );
 }

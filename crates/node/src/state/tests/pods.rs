@@ -156,7 +156,7 @@ fn a_pod_that_no_node_holds_is_refused_where_it_has_to_lie_together() {
         expect![[r#"
             x/a 2: cpus 1-2
             y/a 3: cpus 4-6
-            q/a 1 of 3: bayplan: default/q/a refused: the pod needs 3 more CPUs together; 2 are free; 1 more would have to be freed; the machine is wider than one NumaNode (`requests` in the configuration); `bayplan explain default/q/a` lists every pool
+            q/a 1 of 3: bayplan: default/q/a refused: the pod needs 3 more CPUs together; 2 are free; the machine is wider than one NumaNode (`requests` in the configuration); `bayplan explain default/q/a` lists every pool
             q/a 1 of 1: cpus 7
         "#]],
     );
@@ -171,7 +171,7 @@ fn a_container_stays_with_its_pod_or_is_refused() {
         expect![[r#"
             p/a 2 of 2: cpus 1-2
             x/a 2: cpus 0,3
-            p/b 1 of 3: bayplan: default/p/b refused: needs 1 exclusive CPU; 0 are free; 1 more would have to be freed; the machine is wider than one NumaNode (`requests` in the configuration); `bayplan explain default/p/b` lists every pool
+            p/b 1 of 3: bayplan: default/p/b refused: needs 1 exclusive CPU; 0 are free; the machine is wider than one NumaNode (`requests` in the configuration); `bayplan explain default/p/b` lists every pool
         "#]],
     );
 }
@@ -244,7 +244,7 @@ fn what_a_pod_needs_changes_in_place_and_is_kept_once() {
     let mut after = super::state("numa:2 core:4");
     after.restore(replay(&lines), NOW);
     assert_eq!(needs(&after), expected);
-    // Nobody has ended twice, and nobody minds.
+    // No container has ended twice, and that does no harm.
     for _ in 0..2 {
         state.step(Event::Ended("a/x".to_owned()), NOW);
     }

@@ -37,7 +37,7 @@ impl Machine {
 }
 
 impl World {
-    /// As far as the machine has these CPUs. Who moves is who a preview has named, and the same once more moves nobody.
+    /// As far as the machine has these CPUs. The containers that move are those that a preview has named, and the same once more moves none.
     pub(super) fn configure(
         &mut self,
         reserved: u64,

@@ -1,4 +1,4 @@
-//! Sets that somebody has changed past the runtime.
+//! Sets that were changed past the runtime.
 
 use super::*;
 

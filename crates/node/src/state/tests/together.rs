@@ -463,7 +463,7 @@ fn a_resize_for_which_there_is_no_room_changes_nothing() {
             x/a 4000/4000 1 of 4000/4000 1
             p/a 2000/2000 4 of 2000/2000 4
             p/b 2000/2000 4 of 2000/2000 4
-            resize p/b 4000/4000 4: bayplan: default/p/b refused: needs 4 exclusive CPUs; 3 are free; 1 more would have to be freed; `bayplan explain default/p/b` lists every pool
+            resize p/b 4000/4000 4: bayplan: default/p/b refused: needs 4 exclusive CPUs; 3 are free; `bayplan explain default/p/b` lists every pool
               x/a owns 4, cpus 1-2,5-6, mems 0, 1 GiB
               p/a owns 2, cpus 3,7, mems 0, 4 GiB
               p/b joined, cpus 3,7, mems 0, 0 B

@@ -195,9 +195,9 @@ fn memory_comes_home_and_does_not_follow_when_that_is_elsewhere() {
     .assert_eq(&text);
 }
 
-/// Plays on two nodes of two caches of four CPUs each. `CONTAINER leaves CPUS` turns `move` or `move-owner` beside what is turned already, `end` takes back all;
-/// `share NAME MILLI` and `own NAME CPUS` create containers, after which it is shown where everybody is, `-NAME` ends one; `pause`, `drain` and `restore` are what they say. Else shows what is
-/// written.
+/// Plays on two nodes of two caches of four CPUs each. `CONTAINER leaves CPUS` turns `move` or `move-owner` beside what is turned already, `end`
+/// takes back all; `share NAME MILLI` and `own NAME CPUS` create containers, after which it is shown where all are, `-NAME` ends one; `pause`,
+/// `drain` and `restore` are what they say. Else shows what is written.
 struct Stage {
     state: NodeState,
     ids: BTreeMap<String, String>,
@@ -333,7 +333,7 @@ fn who_is_to_leave_all_cpus_that_have_room_stays() {
     );
 }
 
-/// Also where two moves of two owners end: nobody would find his place again who comes back in the wrong order.
+/// Also where two moves of two owners end: an owner that comes back in the wrong order would not find its place again.
 #[test]
 fn an_owner_gets_other_cpus_of_its_node_and_stays_there() {
     for end in ["end", "pause", "restore"] {

@@ -63,7 +63,7 @@ fn told(pinning: &Pinning) -> String {
     format!("cpus {} mems {}", shown(pinning.cpus.to_string()), shown(pinning.mems.to_string()))
 }
 
-/// Admits and creates; what kubelet's call carries or is answered, and who is moved for it.
+/// Admits and creates; what kubelet's call carries or is answered, and which containers are moved for it.
 fn create(state: &mut NodeState, ticket: u64, ask: &Ask<'_>) -> String {
     let event = Event::Admit(Ticket(ticket), Box::new(ask.container()));
     let step = state.step(event, NOW);
@@ -216,7 +216,7 @@ fn memory_is_of_the_kind_and_near_that_was_asked_for() {
         line,
         &[bound],
         expect![[r#"
-            a: bayplan: default/a/c refused: needs 5 GiB on its own NUMA nodes, 4 GiB are free; 1 GiB more would have to be freed (annotation `bayplan.dev/memory-bound`); `bayplan explain default/a/c` lists every pool
+            a: bayplan: default/a/c refused: needs 5 GiB on its own NUMA nodes, 4 GiB are free (annotation `bayplan.dev/memory-bound`); `bayplan explain default/a/c` lists every pool
         "#]],
     );
     check(

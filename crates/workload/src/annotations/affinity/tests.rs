@@ -23,7 +23,7 @@ fn container(full: &str) -> NewContainer {
     }
 }
 
-/// Everybody whom `ns/a/c` cares about, with the weight; or why its expressions are not understood.
+/// All containers that `ns/a/c` cares about, with the weight; or why its expressions are not understood.
 fn check(affinity: &str, anti: &str, expected: Expect) {
     let others = ["ns/a/d", "ns/a/e", "ns/b/c", "ns/b/d", "far/f/c"];
     let mut newcomer = container("ns/a/c");

@@ -153,8 +153,8 @@ fn a_limit_is_lifted_for_who_owns_all_of_his_cpus_unless_somebody_says_no() {
         "",
         occupants(),
         expect![[r#"
-        set    /sys/fs/cgroup/kubepods/pod-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are its own: no limit)
-        set    /sys/fs/cgroup/kubepods/pod-own/id-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are its own: no limit)
+        set    /sys/fs/cgroup/kubepods/pod-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are exclusive: no limit)
+        set    /sys/fs/cgroup/kubepods/pod-own/id-own/cpu.max 200000 100000 -> max  (n/own/c: all of its CPUs are exclusive: no limit)
     "#]],
     );
     check(&mut node, "cpu: {liftQuota: false}", occupants(), expect![[r#""#]]);
@@ -212,8 +212,8 @@ fn isolation_is_for_who_owns_all_of_his_cpus() {
             set    /proc/irq/default_smp_affinity f -> 0000000d  (new interrupts: away from CPUs 1)
             grow   /sys/fs/cgroup/kubepods/cpuset.cpus.exclusive (none) -> 1  (kubepods: for partitions below)
             grow   /sys/fs/cgroup/kubepods/pod-own/cpuset.cpus.exclusive (none) -> 1  (pod-own: for partitions below)
-            grow   /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.exclusive (none) -> 1  (n/own/c: a partition of its own CPUs (root))
-            enter  /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.partition member -> root  (n/own/c: a partition of its own CPUs (root))
+            grow   /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.exclusive (none) -> 1  (n/own/c: a partition of its exclusive CPUs (root))
+            enter  /sys/fs/cgroup/kubepods/pod-own/id-own/cpuset.cpus.partition member -> root  (n/own/c: a partition of its exclusive CPUs (root))
         "#]],
     );
     check(
@@ -317,7 +317,7 @@ impl DiskScene {
         DiskScene { root, kernel: Arc::new(Mutex::new(kernel)) }
     }
 
-    /// Somebody else limits it as soon as it is there.
+    /// Another program limits it as soon as it is there.
     fn plug(&self) {
         for (path, text) in [("sys/class/block/sdb/dev", "8:16\n"), ("dev/sdb", "")] {
             let path = self.root.path().join(path);
@@ -330,7 +330,7 @@ impl DiskScene {
         files.insert(Self::LIMITS.to_owned(), line.to_owned());
     }
 
-    /// With the disk the kernel forgets everybody's limits for it.
+    /// With the disk the kernel forgets all limits for it.
     fn pull(&self) {
         fs::remove_file(self.root.path().join("dev/sdb")).unwrap();
         fs::remove_dir_all(self.root.path().join("sys/class/block/sdb")).unwrap();
@@ -344,7 +344,7 @@ impl DiskScene {
     }
 }
 
-/// The limit that somebody else had set was written again and again for a disk that was gone, which counted as a fight with him.
+/// The limit that another program had set was written again and again for a disk that was gone, which counted as a fight with that program.
 #[test]
 fn a_disk_has_its_limit_when_it_comes_and_leaves_nothing_to_do_when_it_goes() {
     const OURS: &str = "8:16 rbps=max wbps=10000000 riops=max wiops=max";
@@ -520,7 +520,7 @@ fn explain_says_which_isolation_was_given_and_why_no_further() {
                 pod-asks/id-asks/cpu.max = max
                 pod-asks/id-asks/cpuset.cpus.exclusive = 2-3
                 pod-asks/id-asks/cpuset.cpus.partition = isolated
-            n/owns/c: CPUs of its own, on which nobody else runs but processes outside of all containers; no partition is asked for (isolation.partition)
+            n/owns/c: exclusive CPUs, on which nothing else runs but processes outside of all containers; no partition is asked for (isolation.partition)
                 pod-owns/cpu.max = max
                 pod-owns/id-owns/cpu.max = max
             n/shares/c: -
@@ -535,12 +535,12 @@ fn explain_says_which_isolation_was_given_and_why_no_further() {
         "",
         four(),
         expect![[r#"
-            n/asks/c: CPUs of its own, on which nobody else runs but processes outside of all containers; partition isolated cannot be had: EINVAL: Invalid argument
+            n/asks/c: exclusive CPUs, on which nothing else runs but processes outside of all containers; partition isolated cannot be had: EINVAL: Invalid argument
                 pod-asks/cpu.max = max
                 pod-asks/id-asks/cpu.max = max
                 pod-asks/id-asks/cpuset.cpus.exclusive = 2-3
                 pod-asks/id-asks/cpuset.cpus.partition = isolated, not so: EINVAL: Invalid argument
-            n/owns/c: CPUs of its own, on which nobody else runs but processes outside of all containers; no partition is asked for (isolation.partition)
+            n/owns/c: exclusive CPUs, on which nothing else runs but processes outside of all containers; no partition is asked for (isolation.partition)
                 pod-owns/cpu.max = max
                 pod-owns/id-owns/cpu.max = max
             n/shares/c: -
@@ -559,7 +559,7 @@ fn explain_tells_of_older_kernels_and_of_cpus_isolated_at_boot() {
         "cpu:\n  liftQuota: false\n",
         four(),
         expect![[r#"
-            n/asks/c: CPUs of its own, on which nobody else runs but processes outside of all containers; a partition needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
+            n/asks/c: exclusive CPUs, on which nothing else runs but processes outside of all containers; a partition needs cgroup v2, Linux 6.7, and no CPU that is isolated at boot
             n/owns/c: its CPUs are isolated since the machine was booted (isolcpus)
             n/shares/c: -
             n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
@@ -579,7 +579,7 @@ fn explain_tells_of_older_kernels_and_of_cpus_isolated_at_boot() {
         four(),
         expect![[r#"
         n/asks/c: its CPUs are isolated since the machine was booted (isolcpus), in place of the partition that is asked for
-        n/owns/c: CPUs of its own, on which nobody else runs but processes outside of all containers; no partition is asked for (isolation.partition)
+        n/owns/c: exclusive CPUs, on which nothing else runs but processes outside of all containers; no partition is asked for (isolation.partition)
         n/shares/c: -
         n/wants/c: none: it shares CPUs, and a partition needs a Guaranteed pod and whole CPUs
     "#]],

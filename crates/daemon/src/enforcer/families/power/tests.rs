@@ -61,7 +61,7 @@ fn occupancy(occupants: Vec<Occupant>) -> Occupancy {
     Occupancy { occupants, reserved, shared, ..Occupancy::default() }
 }
 
-/// Who has which class at 12:00 and at 23:00: what it comes to for governor, range and time to wake up.
+/// Which container has which class at 12:00 and at 23:00: what it comes to for governor, range and time to wake up.
 fn check(config: &str, occupants: Vec<Occupant>, expected: Expect) {
     let config = parse_config(Path::new("c"), config).unwrap();
     let (mut kernel, mut cache) = (kernel(), PowerCache::default());
@@ -151,7 +151,7 @@ fn a_container_chooses_for_its_own_cpus() {
               cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
               cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
               ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
-              ! frequency and sleep for n/shares/c: it has no CPUs of its own
+              ! frequency and sleep for n/shares/c: it has no exclusive CPUs
               ! class "power" on CPU 2: preference power: intel_cpufreq offers none
             23:00
               cpu1/power/pm_qos_resume_latency_us = 5 (class "quiet for n/crio/c": time to wake up)
@@ -163,7 +163,7 @@ fn a_container_chooses_for_its_own_cpus() {
               cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
               cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
               ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
-              ! frequency and sleep for n/shares/c: it has no CPUs of its own
+              ! frequency and sleep for n/shares/c: it has no exclusive CPUs
               ! class "power" on CPU 2: preference power: intel_cpufreq offers none
         "#]],
     );

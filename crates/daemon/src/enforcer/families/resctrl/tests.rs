@@ -220,7 +220,7 @@ fn everything_is_given_back() {
 fn who_comes_later_and_what_others_change_is_made_right() {
     let mut node = Node::new(FakeResctrl::xeon(), CLASSES, &PODS);
     node.enforce();
-    // As `kubectl exec` would: a process that nobody in the container has made.
+    // As `kubectl exec` would: a process that no process in the container has made.
     node.kernel.lock().unwrap().add_thread(7, "sys/fs/cgroup/kubepods/pod-a/a-id");
     node.kernel.write("sys/fs/resctrl/bayplan.gold/schemata", "L3CODE:0=1\n").unwrap();
     node.kernel.remove_dir("sys/fs/resctrl/bayplan.Guaranteed").unwrap();
@@ -312,7 +312,7 @@ fn everybody_is_monitored_where_he_is() {
     assert_eq!(node.enforce(), [""; 0]);
     let classes = ["bayplan.gold/bayplan.a-id", "bayplan.Guaranteed/bayplan.b-id"];
     assert_eq!(node.groups(), [classes[0], classes[1], "bayplan.besteffort/bayplan.c-id"]);
-    // Who goes takes his group along.
+    // A container that goes takes its group along.
     node.occupancy.occupants.pop();
     assert_eq!(node.enforce(), [""; 0]);
     assert_eq!(node.kernel.list("sys/fs/resctrl/bayplan.besteffort/mon_groups"), Ok(vec![]));
@@ -336,7 +336,7 @@ fn threads_of_groups_are_listed_for_who_is_new_and_at_sweeps() {
     node.occupancy.occupants.extend(newcomer);
     assert_eq!(listed(&mut node, 5), "c");
     assert_eq!(listed(&mut node, 5), "");
-    // Somebody removes a group, and its threads are in the root's.
+    // Another program removes a group, and its threads are in the root's.
     node.kernel.remove_dir("sys/fs/resctrl/mon_groups/bayplan.b-id").unwrap();
     assert_eq!(listed(&mut node, 5), "b");
     assert_eq!(node.groups(), ["/bayplan.a-id", "/bayplan.b-id", "/bayplan.c-id"]);
@@ -402,7 +402,7 @@ fn the_more_important_are_monitored_first() {
         Nothing is to be written.
         cannot: resctrl: not monitored, because the processor has 11 RMIDs, which classes, others and more important containers have: ns/d/d
     "#]]);
-    // The kernel does not give the RMID of who has gone to anybody yet.
+    // The kernel does not give the RMID of the container that has gone to another one yet.
     node.occupancy.occupants.remove(0);
     node.kernel.lock().unwrap().set_in_limbo(9);
     let mut told = || {
@@ -420,7 +420,7 @@ fn the_more_important_are_monitored_first() {
     assert_eq!(node.kernel.lock().unwrap().group_of(40).as_deref(), Some("/bayplan.d-id"));
 }
 
-/// Only the log said so: `bayplan_files{state="failing"}` was 0, and nobody was alerted.
+/// Only the log said so: `bayplan_files{state="failing"}` was 0, and there was no alert.
 #[test]
 fn a_group_that_cannot_be_made_counts_as_failing() {
     let mut node = Node::new(FakeResctrl::xeon(), CLASSES, &PODS[..1]);
@@ -452,11 +452,11 @@ fn where_there_are_many_caches_fewer_are_monitored() {
     assert_eq!(node.groups(), ["", "/bayplan.b-id", "/bayplan.c-id", ""]);
     node.check_preview(expect![[r#"
         Nothing is to be written.
-        cannot: resctrl: 2 containers are monitored and no more, because each cache has to be asked for each, and 1500 values are the most at a look; who owns CPUs comes first (resctrl.monitor)
+        cannot: resctrl: 2 containers are monitored and no more, because each cache has to be asked for each, and 1500 values are the most at a look; exclusive containers come first (resctrl.monitor)
     "#]]);
 }
 
-/// Nobody is promised to be monitored.
+/// Monitoring is not promised.
 #[test]
 fn what_cannot_be_monitored_is_no_problem() {
     let mut not_mounted = FakeResctrl::nothing();

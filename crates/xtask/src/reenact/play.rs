@@ -1,0 +1,333 @@
+//! One measurement inside of a node: starts the pods of a scenario, loads them, and reads what the load generators and the kernel say.
+//!
+//! Clients stand for other machines: they are in no container, on CPUs that the measured container does not own, and no background work delays them, because
+//! they have a priority of real time. So what they wait for is the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use bayplan_types::CpuSet;
+
+use super::cell::{CGROUP_ROOT, Task, below, hierarchies};
+use super::manifest::{
+    Pod, Surroundings, kernels_script, network_script, noise_script, redis_script, split_kernels,
+    web_script,
+};
+use super::node::{Running, await_running, submit, wait_for};
+use super::outputs::{parse_qperf, parse_redis, parse_stress_ng, parse_wrk};
+use super::report::Measured;
+use super::scenario::{KERNELS, Kernel, MESSAGES, Noise, Orchestration, PAIR, Play, Qos, pair};
+use super::sizes::Sizes;
+
+const REDIS: u16 = 6379;
+const WEB: [u16; 2] = [8000, 8001];
+/// Seconds of each compute kernel, of load on a web server, and of a figure of qperf.
+const KERNEL_SECONDS: u32 = 2;
+const PAIR_SECONDS: u32 = 4;
+const WEB_SECONDS: &str = "5s";
+const QPERF_SECONDS: &str = "1";
+/// Load that is not measured, until caches and frequencies are as they stay.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// What is at hand during a measurement.
+#[derive(Debug)]
+pub(crate) struct Stage<'a> {
+    task: &'a Task,
+    sizes: Sizes,
+    online: CpuSet,
+    surroundings: Surroundings,
+    /// Containers by the name of their pod.
+    running: BTreeMap<&'static str, Running>,
+}
+
+/// Plays a scenario on a node that has started.
+pub(crate) fn play(task: &Task, play: Play) -> anyhow::Result<Measured> {
+    let online: CpuSet = fs::read_to_string("/sys/devices/system/cpu/online")?.trim().parse()?;
+    let text = |path: &Path| path.display().to_string();
+    let surroundings =
+        Surroundings { unpacked: text(&task.programs.unpacked), out: text(&task.work.join("out")) };
+    let sizes = Sizes::of(online.len());
+    let mut stage = Stage { task, sizes, online, surroundings, running: BTreeMap::new() };
+    match play {
+        Play::Redis { server, noise, beside } => stage.redis(server, noise, beside),
+        Play::Aggressor => stage.aggressor(),
+        Play::Colocated(first) => stage.colocated(first),
+        Play::Alone => stage.alone(),
+        Play::Web(orchestration) => stage.web(orchestration),
+        Play::Network => stage.network(),
+    }
+}
+
+impl Stage<'_> {
+    fn run(&mut self, pod: Pod) -> anyhow::Result<Running> {
+        submit(pod.name, &pod.manifest(&self.surroundings))?;
+        let running = await_running(pod.name)?;
+        self.running.insert(pod.name, running.clone());
+        Ok(running)
+    }
+
+    fn redis(&mut self, server: Qos, noise: Noise, beside: Qos) -> anyhow::Result<Measured> {
+        let running = self.run(Pod::new("redis", server, 1000, redis_script(REDIS)))?;
+        wait_for("redis", Duration::from_secs(30), || {
+            Ok(TcpStream::connect(("127.0.0.1", REDIS)).ok())
+        })?;
+        let Sizes { noise_workers, noise_milli, .. } = self.sizes;
+        for name in ["background-1", "background-2"] {
+            self.run(Pod::new(name, beside, noise_milli, noise_script(noise, noise_workers)))?;
+        }
+        sleep(WARM_UP);
+        let client = |operation: &str, requests: &str| {
+            let mut program = self.client(&running, 1, "/usr/bin/redis-benchmark")?;
+            program.args(["-p", &REDIS.to_string(), "-c", "50", "-d", "32", "-r", "10000"]);
+            program.args(["--precision", "3", "-t", operation, "-n", requests]);
+            output(&mut program)
+        };
+        client("set", "10000")?;
+        let before = self.background();
+        let mut values = BTreeMap::new();
+        // Without CPUs that are promised an answer may take twenty times as long.
+        let requests = if server == Qos::Guaranteed { "100000" } else { "40000" };
+        for operation in ["set", "get"] {
+            let told = parse_redis(&client(operation, requests)?)?;
+            for (key, value) in [("p50", told.p50), ("p99", told.p99), ("p999", told.p999)] {
+                values.insert(format!("{operation}_{key}"), value);
+            }
+        }
+        Ok(self.measured(values, before))
+    }
+
+    fn aggressor(&mut self) -> anyhow::Result<Measured> {
+        let Sizes { half, beside_milli, aggressors, .. } = self.sizes;
+        let noise = noise_script(Noise::Cpu, aggressors);
+        self.run(Pod::new("background-1", Qos::Burstable, beside_milli, noise))?;
+        let script = kernels_script("victim", &sized(&KERNELS, half), KERNEL_SECONDS);
+        self.run(Pod::new("victim", Qos::Guaranteed, half * 1000, script))?;
+        sleep(WARM_UP);
+        let before = self.background();
+        self.go()?;
+        let values = self.kernels("victim", |kernel| kernel.to_owned())?;
+        Ok(self.measured(values, before))
+    }
+
+    fn colocated(&mut self, first: usize) -> anyhow::Result<Measured> {
+        let pair = pair(first);
+        let Sizes { half, beside_milli, .. } = self.sizes;
+        let pods = [
+            ("guaranteed", Qos::Guaranteed, half * 1000, pair.guaranteed),
+            ("burstable", Qos::Burstable, beside_milli, pair.burstable),
+        ];
+        for (name, qos, milli, kernel) in pods {
+            let script = kernels_script(name, &sized(&[kernel], half), PAIR_SECONDS);
+            self.run(Pod::new(name, qos, milli, script))?;
+        }
+        sleep(WARM_UP);
+        let before = self.background();
+        self.go()?;
+        let [guaranteed, burstable] = pair.titles();
+        let mut values = self.kernels("guaranteed", |_| guaranteed.clone())?;
+        values.extend(self.kernels("burstable", |_| burstable.clone())?);
+        Ok(self.measured(values, before))
+    }
+
+    fn alone(&mut self) -> anyhow::Result<Measured> {
+        let half = self.sizes.half;
+        let script = kernels_script("alone", &sized(&PAIR, half), PAIR_SECONDS);
+        self.run(Pod::new("alone", Qos::Guaranteed, half * 1000, script))?;
+        sleep(WARM_UP);
+        let before = self.background();
+        self.go()?;
+        let values = self.kernels("alone", |kernel| kernel.to_owned())?;
+        Ok(self.measured(values, before))
+    }
+
+    fn web(&mut self, orchestration: Orchestration) -> anyhow::Result<Measured> {
+        let Sizes { web, second_web_milli, .. } = self.sizes;
+        let [port, second_port] = WEB;
+        let pod = |name, milli, port| Pod {
+            orchestration: Some(orchestration),
+            ..Pod::new(name, Qos::Guaranteed, milli, web_script(port, web))
+        };
+        let measured = self.run(pod("web-1", web * 1000, port))?;
+        // Without a whole CPU it cannot have one of its own.
+        let second = pod("web-2", second_web_milli, second_port);
+        let is_whole = second_web_milli.is_multiple_of(1000);
+        let orchestration = second.orchestration.filter(|_| is_whole);
+        self.run(Pod { orchestration, ..second })?;
+        for port in WEB {
+            wait_for("nginx", Duration::from_secs(30), || {
+                Ok(TcpStream::connect(("127.0.0.1", port)).ok())
+            })?;
+        }
+        sleep(WARM_UP);
+        let client = |port: u16| {
+            let program = self.task.programs.unpacked.join("usr/bin/wrk");
+            let mut program = self.client(&measured, web, &program.display().to_string())?;
+            program.args([
+                "-t",
+                &web.to_string(),
+                "-c",
+                &(40 * web).to_string(),
+                "-d",
+                WEB_SECONDS,
+            ]);
+            program.arg("--latency").arg(format!("http://127.0.0.1:{port}/"));
+            anyhow::Ok(program)
+        };
+        let before = self.background();
+        let mut other =
+            client(second_port)?.stdout(Stdio::null()).spawn().context("cannot start wrk")?;
+        let told = output(&mut client(port)?).and_then(|text| parse_wrk(&text));
+        other.kill().and_then(|()| other.wait()).context("the second wrk")?;
+        let told = told?;
+        let values = [
+            ("rps", told.requests_per_second),
+            ("mean", told.mean),
+            ("p90", told.p90),
+            ("p99", told.p99),
+        ];
+        let values = values.map(|(key, value)| (key.to_owned(), value)).into();
+        Ok(self.measured(values, before))
+    }
+
+    fn network(&mut self) -> anyhow::Result<Measured> {
+        let server = Pod::new("qperf", Qos::Guaranteed, 1000, network_script());
+        let running = self.run(Pod { has_network: true, ..server })?;
+        ensure!(!running.address.is_empty(), "the pod has no address");
+        let client = |size: u32| {
+            let program = self.task.programs.unpacked.join("usr/bin/qperf");
+            let mut program = self.client(&running, 1, &program.display().to_string())?;
+            program.args([running.address.as_str(), "-t", QPERF_SECONDS, "-m", &size.to_string()]);
+            parse_qperf(&output(program.args(["-uu", "tcp_bw", "tcp_lat"]))?)
+        };
+        let mut values = BTreeMap::new();
+        let mut told = |when: &str, size: u32, (bytes, nanoseconds): (f64, f64)| {
+            values.insert(format!("bw_{when}_{size}"), bytes / 1e6);
+            values.insert(format!("latency_{when}_{size}"), nanoseconds / 1e3);
+        };
+        for size in MESSAGES {
+            told("alone", size, client(size)?);
+        }
+        let noise = noise_script(Noise::Cpu, 2 * self.sizes.aggressors);
+        let hog = Pod::new("background-1", Qos::Burstable, self.sizes.noise_milli, noise);
+        submit(hog.name, &hog.manifest(&self.surroundings))?;
+        let hog = await_running(hog.name)?;
+        sleep(WARM_UP);
+        for size in MESSAGES {
+            told("noisy", size, client(size)?);
+        }
+        self.running.insert("background-1", hog);
+        Ok(self.measured(values, None))
+    }
+
+    /// Lets compute kernels begin.
+    fn go(&self) -> anyhow::Result<()> {
+        Ok(fs::write(self.task.work.join("out/go"), "")?)
+    }
+
+    /// Milliseconds per operation of each kernel that a pod has run, once it has.
+    fn kernels(
+        &self,
+        name: &str,
+        key: impl Fn(&str) -> String,
+    ) -> anyhow::Result<BTreeMap<String, f64>> {
+        let file = self.task.work.join(format!("out/{name}.txt"));
+        // A starved kernel takes longer than its seconds to end.
+        let text = wait_for(name, Duration::from_secs(180), || {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            Ok(split_kernels(&text).is_some().then_some(text))
+        })?;
+        let parts = split_kernels(&text).context("it was complete")?;
+        let time =
+            |(kernel, text): (&str, &str)| Ok((key(kernel), 1000.0 / parse_stress_ng(text)?));
+        parts.into_iter().map(time).collect()
+    }
+
+    /// A load generator for a container, on so many of the lowest CPUs that the container does not own.
+    fn client(&self, of: &Running, cpus: usize, program: &str) -> anyhow::Result<Command> {
+        let own: CpuSet = cpus_of(&of.container)?.parse()?;
+        let others = self.online.difference(&own);
+        let from = if others.is_empty() { &self.online } else { &others };
+        let chosen: Vec<String> = from.iter().take(cpus).map(|it| it.0.to_string()).collect();
+        let mut command = Command::new("timeout");
+        command.args(["120", "chrt", "--fifo", "1", "taskset", "--cpu-list", &chosen.join(",")]);
+        command.arg(program).env("LD_LIBRARY_PATH", self.task.programs.libraries());
+        command.stdin(Stdio::null());
+        Ok(command)
+    }
+
+    /// CPU seconds of background pods, and when they were read.
+    fn background(&self) -> Option<(f64, Instant)> {
+        let pods = self.running.iter().filter(|(name, _)| name.starts_with("background"));
+        let seconds: Vec<f64> = pods.filter_map(|(_, it)| cpu_seconds(&it.container)).collect();
+        (!seconds.is_empty()).then(|| (seconds.iter().sum(), Instant::now()))
+    }
+
+    /// With where the kernel lets everything run now, and what the background has got since `before`.
+    fn measured(&self, values: BTreeMap<String, f64>, before: Option<(f64, Instant)>) -> Measured {
+        let background_cpus = before.zip(self.background()).map(|((seconds, at), (now, end))| {
+            (now - seconds) / end.duration_since(at).as_secs_f64()
+        });
+        let cpus = self.running.iter().map(|(name, it)| {
+            let cpus = cpus_of(&it.container).unwrap_or_else(|error| format!("{error:#}"));
+            ((*name).to_owned(), cpus)
+        });
+        Measured { values, cpus: cpus.collect(), background_cpus }
+    }
+}
+
+/// Kernels with the number of their processes.
+fn sized(kernels: &[Kernel], processes: usize) -> Vec<(&'static str, String)> {
+    let size = |(name, arguments): &Kernel| (*name, arguments.replace('N', &processes.to_string()));
+    kernels.iter().map(size).collect()
+}
+
+/// What a load generator prints.
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let done = command.output().context("cannot run timeout")?;
+    let text = [done.stdout, done.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    ensure!(done.status.success(), "{:?}: {}: {}", command.get_args(), done.status, text.concat());
+    Ok(text.concat())
+}
+
+/// The control groups of a container, one per hierarchy.
+fn groups(container: &str) -> Vec<PathBuf> {
+    let roots = hierarchies().into_iter().map(|it| it.join(CGROUP_ROOT));
+    let all = roots.flat_map(|it| below(&it));
+    all.filter(|it| it.file_name().is_some_and(|name| name == container)).collect()
+}
+
+/// `Cpus_allowed_list` of a container's processes; several where they differ.
+fn cpus_of(container: &str) -> anyhow::Result<String> {
+    let groups = groups(container);
+    let processes = groups.iter().find_map(|it| {
+        let text = fs::read_to_string(it.join("cgroup.procs")).ok()?;
+        (!text.trim().is_empty()).then_some(text)
+    });
+    let processes = processes.with_context(|| format!("container {container} has no process"))?;
+    let allowed = |process: &str| {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let line = status.lines().find_map(|it| it.strip_prefix("Cpus_allowed_list:"))?;
+        Some(line.trim().to_owned())
+    };
+    let sets: BTreeSet<String> = processes.split_whitespace().filter_map(allowed).collect();
+    ensure!(!sets.is_empty(), "the processes of container {container} have ended");
+    Ok(sets.into_iter().collect::<Vec<_>>().join(" and "))
+}
+
+/// CPU time of a container so far.
+fn cpu_seconds(container: &str) -> Option<f64> {
+    groups(container).iter().find_map(|group| {
+        if let Ok(text) = fs::read_to_string(group.join("cpuacct.usage")) {
+            return Some(text.trim().parse::<f64>().ok()? / 1e9);
+        }
+        let text = fs::read_to_string(group.join("cpu.stat")).ok()?;
+        let usage = text.lines().find_map(|it| it.strip_prefix("usage_usec "))?;
+        Some(usage.trim().parse::<f64>().ok()? / 1e6)
+    })
+}

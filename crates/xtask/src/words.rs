@@ -1,0 +1,154 @@
+//! Words for persons where containers, processes, CPUs and files are meant (CONTRIBUTING.md, "Words"). In: comments of crates and probes, and pages.
+//! Out: areas that have more of them than they had, with the places.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::workspace;
+
+const WORDS: [&str; 10] =
+    ["who", "whom", "whoever", "whose", "somebody", "nobody", "anybody", "he", "him", "his"];
+/// How many each area has today. The figures only go down, and an area that is not here has none.
+const CEILINGS: [(&str, usize); 1] = [("docs", 0)];
+
+/// Areas that have more of these words than they had.
+pub(crate) fn check_words() -> anyhow::Result<Vec<String>> {
+    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(workspace()).output()?;
+    let files = String::from_utf8(output.stdout).context("git ls-files")?;
+    let mut areas: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for path in files.split_terminator('\0') {
+        let Some(area) = area(path) else { continue };
+        let text = fs::read_to_string(workspace().join(path)).with_context(|| path.to_owned())?;
+        areas.entry(area).or_default().extend(places(path, &text));
+    }
+    Ok(areas.iter().filter_map(|(area, places)| breach(area, ceiling(area), places)).collect())
+}
+
+fn ceiling(area: &str) -> usize {
+    CEILINGS.iter().find(|(it, _)| *it == area).map_or(0, |(_, count)| *count)
+}
+
+/// What a file is counted with: a crate, `bpf`, `docs`, or a page of its own. `None`: it is not looked at.
+fn area(path: &str) -> Option<&str> {
+    match path.split('/').collect::<Vec<_>>()[..] {
+        ["README.md" | "ARCHITECTURE.md"] => Some(path),
+        [area @ "docs", page] if page.ends_with(".md") => Some(area),
+        [area @ "bpf", file] if file.ends_with(".c") || file.ends_with(".h") => Some(area),
+        ["crates", name, "src", ..] if path.ends_with(".rs") => Some(name),
+        _ => None,
+    }
+}
+
+fn breach(area: &str, allowed: usize, places: &[String]) -> Option<String> {
+    if places.len() < allowed {
+        println!(
+            "xtask: {area} has {} words for persons; lower its figure in xtask/src/words.rs from {allowed}",
+            places.len()
+        );
+    }
+    (places.len() > allowed).then(|| {
+        format!(
+            "{area}: {} words for persons, expected at most {allowed}; containers, processes, CPUs and files are things: {}",
+            places.len(),
+            places.join(", ")
+        )
+    })
+}
+
+/// Where a file has such a word outside of code: `PATH:LINE WORD`.
+fn places(path: &str, text: &str) -> Vec<String> {
+    let mut is_inside = false;
+    let mut places = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let prose = match path.rsplit_once('.') {
+            Some((_, "md")) => outside_of_fence(line, &mut is_inside),
+            Some((_, "rs")) => line_comment(line),
+            _ => block_comment(line, &mut is_inside),
+        };
+        let words = words_for_persons(prose.unwrap_or_default());
+        places.extend(words.map(|word| format!("{path}:{number} {word}")));
+    }
+    places
+}
+
+/// A line of Markdown, unless it is in a block of code.
+fn outside_of_fence<'a>(line: &'a str, is_inside: &mut bool) -> Option<&'a str> {
+    let is_fence = line.trim_start().starts_with("```");
+    *is_inside ^= is_fence;
+    (!is_fence && !*is_inside).then_some(line)
+}
+
+/// The comment of a line of Rust: from `//` on, at the beginning or after a space, and not in a string.
+fn line_comment(line: &str) -> Option<&str> {
+    let starts = line.match_indices("//").map(|(at, _)| line.split_at(at));
+    let is_comment = |before: &str| {
+        before.trim_end().len() < before.len() && before.matches('"').count().is_multiple_of(2)
+    };
+    starts.filter(|(before, _)| before.is_empty() || is_comment(before)).map(|it| it.1).next()
+}
+
+/// The comment of a line of C, which may have begun before it.
+fn block_comment<'a>(line: &'a str, is_inside: &mut bool) -> Option<&'a str> {
+    let from = if *is_inside { line } else { line.split_once("/*")?.1 };
+    *is_inside = !from.contains("*/");
+    from.split("*/").next()
+}
+
+/// Such words of a line, without those in backquotes.
+fn words_for_persons(prose: &str) -> impl Iterator<Item = &str> {
+    let texts = prose.split('`').step_by(2);
+    let words = texts.flat_map(|text| text.split(|it: char| !it.is_alphanumeric() && it != '_'));
+    words.filter(|word| WORDS.iter().any(|it| word.eq_ignore_ascii_case(it)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_in_comments_and_not_in_code() {
+        // A tilde stands for a quotation mark, so that this file itself has none of the words in comments.
+        let rust = [
+            "//! Who runs, which `who` knows.",
+            "let nobody = ~he // him~; // whoever, somebody's, whole",
+            "let who = his;",
+            "let url = ~https://he~;",
+        ];
+        let rust = rust.join("\n").replace('~', "\"");
+        assert_eq!(places("a.rs", &rust), ["a.rs:1 Who", "a.rs:2 whoever", "a.rs:2 somebody"]);
+        let c = "/* his\n * nobody */ int who; /* whom */\nint he;\n";
+        assert_eq!(places("a.h", c), ["a.h:1 his", "a.h:2 nobody"]);
+        let page = "# Whose\n```sh\nwho\n```\n| `who` | anybody |\n";
+        assert_eq!(places("a.md", page), ["a.md:1 Whose", "a.md:5 anybody"]);
+    }
+
+    #[test]
+    fn files_are_counted_by_area() {
+        let areas = [
+            ("crates/node/src/a/b.rs", Some("node")),
+            ("crates/node/tests/b.rs", None),
+            ("bpf/maps.h", Some("bpf")),
+            ("docs/map.md", Some("docs")),
+            ("docs/decisions/001-a.md", None),
+            ("README.md", Some("README.md")),
+            ("tests/README.md", None),
+        ];
+        for (path, expected) in areas {
+            assert_eq!(area(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_figure_may_only_go_down() {
+        let places = ["a.rs:1 who".to_owned(), "a.rs:2 he".to_owned()];
+        assert_eq!(breach("node", 2, &places), None);
+        assert_eq!(breach("node", 3, &places), None);
+        assert_eq!(
+            breach("node", 1, &places).unwrap(),
+            "node: 2 words for persons, expected at most 1; containers, processes, CPUs and files are things: a.rs:1 who, a.rs:2 he"
+        );
+    }
+}
