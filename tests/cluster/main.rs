@@ -16,6 +16,7 @@ mod engine;
 #[path = "../daemon/node.rs"]
 mod node;
 mod policies;
+mod publishing;
 mod servers;
 mod world;
 
@@ -34,6 +35,7 @@ async fn the_agent_configures_its_node_and_no_other() {
     brakes_hold(&mut world).await;
     foreign_writes_are_refused(&world).await;
     policies::policies_write_into_pods(&world).await;
+    publishing::the_node_is_published_and_withdrawn(&mut world).await;
     nothing_changes_without_api_server_or_agent(&mut world).await;
 }
 
@@ -124,10 +126,10 @@ async fn foreign_writes_are_refused(world: &World) {
     let (status, message) = world.as_unbound("PATCH", &own, object).await;
     assert!(status == 422 && message.contains("is bound to no node"), "{status} {message}");
     for (method, path) in [
-        ("PATCH", "/api/v1/nodes/n1"),
         ("PATCH", "/apis/bayplan.dev/v1alpha1/bayplanconfigs/default"),
         ("GET", "/api/v1/secrets"),
-        ("GET", "/api/v1/pods"),
+        ("DELETE", "/api/v1/nodes/n1"),
+        ("PATCH", "/api/v1/namespaces/default/pods/p"),
         ("DELETE", "/apis/bayplan.dev/v1alpha1/bayplannodes/n1"),
     ] {
         let (status, message) =

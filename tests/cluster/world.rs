@@ -16,6 +16,14 @@ use crate::servers::{ADMIN, Servers};
 
 const MANIFESTS: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/bayplan.yaml"));
+/// Rights for what is published by choice, and the kind of it that Kubernetes does not bring.
+const PUBLISHING: [&str; 2] = [
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/publishing.yaml")),
+    include_str!("node-topology-definition.yaml"),
+];
+const PUBLISHED: &str = "node-topology,taints,cmk,power-classes,groups";
+/// A label of what the machine of the test has.
+const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: {profile.node.kubernetes.io/wide: 'true'}, matchFeatures: [{feature: local.feature, matchExpressions: {bayplan.dev/numa-nodes: {op: Gt, value: ['1']}}}]}]}\n";
 const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
 const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
 /// Far beyond anything that is waited for.
@@ -75,6 +83,7 @@ fn path_of(object: &Json) -> String {
     let plural = match kind {
         "MutatingAdmissionPolicy" => "mutatingadmissionpolicies".to_owned(),
         "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
+        "NodeResourceTopology" => "noderesourcetopologies".to_owned(),
         _ => format!("{}s", kind.to_lowercase()),
     };
     match text("/metadata/namespace") {
@@ -91,7 +100,9 @@ impl World {
             call(&admin, "PATCH", "/api/v1/nodes/n1", &node).await.0 == 200
         })
         .await;
-        let documents = serde_yaml::from_multiple::<Json>(MANIFESTS).unwrap();
+        let texts = [MANIFESTS].into_iter().chain(PUBLISHING);
+        let documents: Vec<Json> =
+            texts.flat_map(|it| serde_yaml::from_multiple::<Json>(it).unwrap()).collect();
         for object in documents.iter().filter(|it| it.is_object()) {
             let path = path_of(object);
             // Objects of a new kind, or in a new namespace, are taken a moment later.
@@ -136,8 +147,23 @@ impl World {
         let log =
             fs::File::options().create(true).append(true).open(self.servers.path("agent.log"));
         let mut command = Command::new(DAEMON);
-        command.args(["agent", "--node", "n1", "--start-within", "0s", "--control"]);
+        command.args([
+            "agent",
+            "--node",
+            "n1",
+            "--publish",
+            PUBLISHED,
+            "--start-within",
+            "0s",
+            "--control",
+        ]);
         command.arg(self.node.control_socket()).env("KUBECONFIG", file);
+        let (profiles, features) =
+            (self.servers.path("profiles.yaml"), self.servers.path("features.d"));
+        fs::write(&profiles, PROFILES).unwrap();
+        fs::create_dir_all(&features).unwrap();
+        command.arg("--feature-labels").arg("--profiles").arg(profiles);
+        command.arg("--features-dir").arg(features);
         command.env("BAYPLAN_LOG", "debug,hyper_util=info");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.unwrap());
         self.agent = Some(command.spawn().unwrap());
@@ -262,6 +288,80 @@ impl World {
     pub(crate) async fn put(&self, object: &Json) {
         let (status, told) = call(&self.admin, "PATCH", &path_of(object), object).await;
         assert_eq!(status, 200, "{told}");
+    }
+
+    /// A Guaranteed pod of the node that runs; the API server has it and no runtime.
+    pub(crate) async fn make_pod(&self, name: &str, cpus: &str) {
+        let amounts = json!({ "cpu": cpus, "memory": "64Mi" });
+        let container = json!({ "name": "c", "image": "i", "resources": { "requests": amounts, "limits": amounts } });
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+            "spec": { "nodeName": "n1", "containers": [container] },
+        });
+        let path = "/api/v1/namespaces/default/pods";
+        let (status, told) = call(&self.admin, "POST", path, &pod).await;
+        assert_eq!(status, 200, "{told}");
+        self.merge_into(
+            &format!("{path}/{name}/status"),
+            json!({ "status": { "phase": "Running" } }),
+        )
+        .await;
+    }
+
+    /// A merge patch by another program than the agent.
+    pub(crate) async fn merge_into(&self, path: &str, patch: Json) {
+        let path = format!("{path}?fieldManager=other");
+        let (status, told) = call(&self.admin, "PATCH", &path, &patch).await;
+        assert_eq!(status, 200, "{path}: {told}");
+    }
+
+    pub(crate) async fn read(&self, path: &str) -> Json {
+        call(&self.admin, "GET", path, &Json::Null).await.1
+    }
+
+    /// Waits until an object is so, and gives it.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        path: &str,
+        is_so: impl Fn(&Json) -> bool,
+    ) -> Json {
+        let begun = Instant::now();
+        loop {
+            let object = self.read(path).await;
+            if is_so(&object) {
+                return object;
+            }
+            assert!(begun.elapsed() < STUCK, "waited for: {what}: {object:#}\n{}", self.words());
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits for words of the agent.
+    pub(crate) async fn agent_says(&self, words: &str) {
+        until(words, async || self.words().contains(words)).await;
+    }
+
+    pub(crate) async fn change_mode(&self, mode: &str) {
+        let path = format!("/api/v1/mode?to={mode}");
+        let socket = self.node.control_socket();
+        let done = bayplan_daemon::ask_control(&socket, "POST", &path, String::new()).await;
+        assert_eq!(done.unwrap().0, 200, "{path}");
+    }
+
+    /// Takes back what was published, as the administrator.
+    pub(crate) fn withdraw(&self) {
+        let file = self.servers.path("admin.kubeconfig");
+        fs::write(&file, kubeconfig(&self.servers.address(), ADMIN)).unwrap();
+        let mut command = Command::new(DAEMON);
+        command.args(["agent", "--node", "n1", "--withdraw"]).env("KUBECONFIG", file);
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    pub(crate) async fn as_admin(&self, method: &str, path: &str, body: Json) -> (u16, String) {
+        let (status, told) = call(&self.admin, method, path, &body).await;
+        (status, told.to_string())
     }
 
     pub(crate) async fn as_agent(&self, method: &str, path: &str, body: Json) -> (u16, String) {

@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn the_rules_do_what_their_tests_say() {
     promtool(&["check", "rules", "bayplan.rules.yaml"], "").unwrap();
     promtool(&["test", "rules", "bayplan.rules.test.yaml"], "").unwrap();
+    promtool(&["check", "rules", "bayplan.scheduling.rules.yaml"], "").unwrap();
+    promtool(&["test", "rules", "bayplan.scheduling.rules.test.yaml"], "").unwrap();
 }
 
 /// HTTP/1.0, so that the answer comes in one piece.

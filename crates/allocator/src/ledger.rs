@@ -56,6 +56,8 @@ pub struct Terms {
     pub closes: Option<Level>,
     /// It runs on one thread of each core.
     pub hides_hyperthreads: bool,
+    /// Its members run on idle CPUs of these domains around it, too.
+    pub shares_idle: Option<Level>,
     /// It stays where it is, also when others could use the place.
     pub is_immovable: bool,
     /// Its memory is on the nodes of its CPUs.
@@ -320,7 +322,7 @@ impl Ledger {
         }
         if allocation.terms.part.runs_on_others() {
             let cpus = match self.lender_of(allocation) {
-                Some(lender) => self.cpus_of(lender),
+                Some(lender) => self.cpus_of(lender).union(&self.idle_around(lender)),
                 None => self.shared_or_refuge(PoolId::MACHINE),
             };
             return match allocation.terms.hides_hyperthreads {
@@ -342,6 +344,29 @@ impl Ledger {
         }
         own.union_with(&shared);
         own
+    }
+
+    /// CPUs around a group that its members may use because no container runs there: neither owned, nor shared by a container of a pool around them.
+    fn idle_around(&self, group: &Allocation) -> CpuSet {
+        let Some(level) = group.terms.shares_idle else { return CpuSet::new() };
+        let mut idle = match level {
+            Level::Machine => self.free().clone(),
+            level => around(&self.pools, level, &group.exclusive).intersection(self.free()),
+        };
+        let containers =
+            |pool: PoolId| self.loads().get(pool.index()).map_or(0, |it| it.containers);
+        let mut homed: Vec<u32> = self.pools.iter().map(|pool| containers(pool.id)).collect();
+        for pool in self.pools.iter() {
+            if let Some(outer) = pool.parent.and_then(|outer| homed.get_mut(outer.index())) {
+                *outer = outer.saturating_sub(containers(pool.id));
+            }
+        }
+        for (pool, homed) in self.pools.iter().zip(homed) {
+            if homed > 0 {
+                idle.subtract(&pool.cpus);
+            }
+        }
+        idle
     }
 
     /// What `cpu` is used for now; `None` for a CPU that the machine does not have.

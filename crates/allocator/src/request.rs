@@ -173,6 +173,7 @@ impl Request {
             // Wider domains come first.
             closes: apart.into_iter().chain(siblings).min().filter(|_| is_exclusive),
             hides_hyperthreads: wishes.cpus.hides_hyperthreads,
+            shares_idle: wishes.cpus.shares_idle,
             is_immovable: wishes.is_immovable || self.part() == Part::Group,
             is_memory_bound: wishes.memory.is_bound,
             is_place_bound: (is_exclusive && wishes.cpus.within.is_some())

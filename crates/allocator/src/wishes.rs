@@ -80,6 +80,8 @@ pub struct CpuWishes {
     pub is_even: bool,
     /// Runs on one thread of each core that it has.
     pub hides_hyperthreads: bool,
+    /// For a group: its members also run on CPUs of these domains around it on which no other container runs.
+    pub shares_idle: Option<Level>,
     /// These CPUs and no others, for a group that is a list of CPUs or a slot of one. Empty: placement chooses.
     pub exactly: CpuSet,
 }

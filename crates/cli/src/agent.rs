@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bayplan_cluster::{AgentOptions, Answer, Daemon, Method};
+use bayplan_cluster::{AgentOptions, Answer, Daemon, FeatureOptions, Method};
 use bayplan_daemon::ask_control;
 use bayplan_daemon::config::shared_schema;
 use tokio::runtime::Builder;
@@ -37,8 +37,21 @@ pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::
     let filter = std::env::var("BAYPLAN_LOG").unwrap_or_else(|_| LOG.to_owned());
     let filter = EnvFilter::try_new(filter)?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    if options.withdraw {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        return runtime.block_on(bayplan_cluster::withdraw(&options.node));
+    }
     let daemon = Socket(control_socket(config, &options.control)?);
-    let options = AgentOptions { node: options.node.clone(), start_within: options.start_within };
+    let options = AgentOptions {
+        node: options.node.clone(),
+        start_within: options.start_within,
+        parts: options.publish.iter().copied().collect(),
+        features: FeatureOptions {
+            has_labels: options.feature_labels,
+            profiles: options.profiles.clone(),
+            directory: options.features_dir.clone(),
+        },
+    };
     // It waits nearly always.
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(bayplan_cluster::run(options, daemon))

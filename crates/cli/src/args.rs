@@ -272,6 +272,21 @@ pub(crate) struct AgentOptions {
     /// Make the first call within this time, later on one node than on the next; 0s: at once
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_start_within)]
     pub(crate) start_within: Duration,
+    /// Publish this beside the BayplanNode: node-topology, taints, cmk, power-classes, groups; may be given several times
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub(crate) publish: Vec<bayplan_cluster::Part>,
+    /// Label the Node with its features, by the names of Node Feature Discovery, where that does not run
+    #[arg(long)]
+    pub(crate) feature_labels: bool,
+    /// Label the Node by the rules of this file: NodeFeatureRules of Node Feature Discovery
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profiles: Option<PathBuf>,
+    /// Write Bayplan's features for the worker of Node Feature Discovery into this directory: its features.d
+    #[arg(long, value_name = "DIR")]
+    pub(crate) features_dir: Option<PathBuf>,
+    /// Take back what was published of this node, and end; needs no daemon, but the rights of an administrator
+    #[arg(long, conflicts_with = "publish")]
+    pub(crate) withdraw: bool,
     #[command(flatten)]
     pub(crate) control: ControlOptions,
 }

@@ -4,15 +4,13 @@
 //! It keeps nothing but what it wrote last. Whatever ends it, at whatever write, the next start finds the same from API server and daemon. Without
 //! API server nothing changes on the node; without daemon the node's conditions say so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use serde_json::Value as Json;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -21,15 +19,16 @@ use crate::brakes::{Decision, decide};
 use crate::conditions::{Applied, Condition};
 use crate::daemon::{Answer, Daemon, DaemonEvents, DaemonStatus, Diff, Method};
 use crate::event::EventSink;
+use crate::feature_publisher::{FeatureOptions, publish_features};
 use crate::mistake::locate;
-use crate::object::{ConfigObject, NodeObject};
+use crate::node_publisher::{Followed, publish_node, withdraw_node};
+use crate::object::ConfigObject;
+use crate::part::Part;
 use crate::precedence::{Choice, choose};
 use crate::report::NodeReport;
+use crate::topology_publisher::publish_node_topology;
+use crate::watching::{LOOK, REPAIR, World, follow, spread};
 
-/// How often the daemon is asked how it is.
-const LOOK: Duration = Duration::from_secs(15);
-/// How often the status is written although it has not changed; 20 % more or less by the node's name.
-const REPAIR: Duration = Duration::from_secs(600);
 /// Between attempts to write, doubled each time up to the last.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 /// How long a question for events waits at the daemon, in seconds.
@@ -42,13 +41,10 @@ pub struct AgentOptions {
     pub node: String,
     /// The first call is made within this time, later on one node than on the next: a DaemonSet starts all agents at once.
     pub start_within: Duration,
-}
-
-/// What is known of the cluster; `None`: nothing yet.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct World {
-    node: Option<NodeObject>,
-    configs: Option<BTreeMap<String, ConfigObject>>,
+    /// What is published beside the BayplanNode.
+    pub parts: BTreeSet<Part>,
+    /// What becomes of the node's features.
+    pub features: FeatureOptions,
 }
 
 /// Runs until the process ends.
@@ -61,21 +57,34 @@ pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<(
     tracing::info!(node = options.node, ?delay, "the agent begins");
     sleep(delay).await;
     let (world, known) = watch::channel(World::default());
+    let (of_topology, of_node) = (known.clone(), known.clone());
+    let (found, labels) = watch::channel(None);
+    let topology = async {
+        if options.parts.contains(&Part::NodeTopology) {
+            publish_node_topology(&cluster, &daemon, of_topology).await;
+        }
+    };
     let mut agent = Agent::new(&options.node, &cluster, &daemon, known);
     tokio::join!(
         watch_node(&cluster, &world),
         watch_configs(&cluster, &world),
         agent.run(),
         carry_events(&options.node, &cluster, &daemon),
+        topology,
+        publish_features(&daemon, &options.features, found),
+        publish_node(&cluster, &daemon, Followed { world: of_node, labels }, &options.parts),
     );
     Ok(())
 }
 
-/// This node's part of a time.
-fn spread(node: &str, all: Duration) -> Duration {
-    let digest = Sha256::digest(node);
-    let number = digest.iter().take(4).fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
-    all.mul_f64(f64::from(number) / f64::from(u32::MAX))
+/// Takes back what agents have published of this node: of the Node object, and the NodeResourceTopology. The daemon is not asked.
+///
+/// # Errors
+/// Nothing says where the API server is, or it refuses.
+pub async fn withdraw(node: &str) -> anyhow::Result<()> {
+    let cluster = Cluster::connect(node).await?;
+    cluster.withdraw_node_topology().await?;
+    withdraw_node(&cluster).await
 }
 
 async fn watch_node(cluster: &Cluster, world: &watch::Sender<World>) {
@@ -118,32 +127,6 @@ async fn watch_configs(cluster: &Cluster, world: &watch::Sender<World>) {
         }
     })
     .await;
-}
-
-/// Hands over what comes, and says once when nothing does.
-async fn follow<K>(
-    what: &str,
-    stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
-    mut take: impl FnMut(Event<K>),
-) {
-    let mut stream = std::pin::pin!(stream);
-    let mut is_failing = false;
-    while let Some(event) = stream.next().await {
-        match event {
-            Ok(event) => {
-                if matches!(event, Event::InitDone | Event::Apply(_)) && is_failing {
-                    tracing::info!("{what} can be watched again");
-                    is_failing = false;
-                }
-                take(event);
-            }
-            Err(error) if !is_failing => {
-                tracing::warn!("cannot watch {what}; trying again: {error}");
-                is_failing = true;
-            }
-            Err(error) => tracing::debug!("cannot watch {what}: {error}"),
-        }
-    }
 }
 
 /// What was written last.

@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures::{Stream, StreamExt as _};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, ResourceExt as _};
 use serde_json::Value as Json;
 
 use crate::conditions::Condition;
 use crate::event::PodEvent;
-use crate::object::NodeObject;
+use crate::node_writes::NodeWrite;
+use crate::object::{CAPACITY_MANAGER, FEATURES_MANAGER, METADATA_MANAGER, NodeObject};
 use crate::{GROUP, VERSION};
 
 /// How long a call may take; watches end before the API server ends them.
@@ -23,6 +24,9 @@ const CALL_MAX: Duration = Duration::from_secs(30);
 const WATCH_SECONDS: u32 = 290;
 /// Of the object, and of its status.
 const MANAGERS: [&str; 2] = ["bayplan-agent/node", "bayplan-agent/status"];
+
+/// Of the NodeResourceTopology.
+const TOPOLOGY_MANAGER: &str = "bayplan-agent/node-topology";
 
 /// The API server, as the agent of one node uses it.
 #[derive(Clone)]
@@ -52,6 +56,37 @@ async fn call<T>(
     }
 }
 
+/// How a write ended that another program may stand in the way of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is written.
+    Done,
+    /// Object or kind do not exist.
+    Absent,
+    /// Another program owns what is written, or has changed what was tested.
+    Conflict(String),
+}
+
+async fn outcome<T>(
+    what: &str,
+    work: impl Future<Output = Result<T, kube::Error>>,
+) -> anyhow::Result<Outcome> {
+    match tokio::time::timeout(CALL_MAX, work).await {
+        Ok(Ok(_)) => Ok(Outcome::Done),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(Outcome::Absent),
+        // The test of a JSON patch fails with 422, a refusal by a policy has a reason that says so.
+        Ok(Err(kube::Error::Api(status)))
+            if status.code == 409
+                || (status.code == 422
+                    && !status.message.contains("ValidatingAdmissionPolicy")) =>
+        {
+            Ok(Outcome::Conflict(status.message.clone()))
+        }
+        Ok(Err(error)) => Err(error).with_context(|| what.to_owned()),
+        Err(_) => bail!("{what}: no answer within {} s", CALL_MAX.as_secs()),
+    }
+}
+
 impl Cluster {
     /// By `KUBECONFIG`, or as a pod.
     ///
@@ -64,14 +99,106 @@ impl Cluster {
         Ok(Cluster { client, node: node.to_owned() })
     }
 
+    /// The own Node's name.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    fn own_node(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("", "v1", "Node");
+        Api::all_with(self.client.clone(), &ApiResource::from_gvk_with_plural(&kind, "nodes"))
+    }
+
     /// What happens to the own Node object.
     pub(crate) fn watch_node(
         &self,
-    ) -> impl Stream<Item = Result<Event<PartialObjectMeta<Node>>, watcher::Error>> + Send + use<>
-    {
+    ) -> impl Stream<Item = Result<Event<DynamicObject>, watcher::Error>> + Send + use<> {
         let name = format!("metadata.name={}", self.node);
         let config = watcher::Config::default().fields(&name).timeout(WATCH_SECONDS);
-        watcher(Api::<PartialObjectMeta<Node>>::all(self.client.clone()), config).default_backoff()
+        watcher(self.own_node(), config).default_backoff().boxed()
+    }
+
+    /// What happens to the pods of the own node.
+    pub(crate) fn watch_pods(
+        &self,
+    ) -> impl Stream<Item = Result<Event<Pod>, watcher::Error>> + Send + use<> {
+        let field = format!("spec.nodeName={}", self.node);
+        let config = watcher::Config::default().fields(&field).timeout(WATCH_SECONDS);
+        watcher(Api::<Pod>::all(self.client.clone()), config).default_backoff().boxed()
+    }
+
+    /// The own Node as it is; `None`: it is gone.
+    pub(crate) async fn read_node(&self) -> anyhow::Result<Option<NodeObject>> {
+        let found = call("reading the own Node", self.own_node().get_opt(&self.node)).await?;
+        Ok(found.as_ref().map(node_object))
+    }
+
+    /// Writes a part of the own Node. Extended resources are taken back from kubelet, which zeroes them when it registers.
+    pub(crate) async fn write_node(&self, write: &NodeWrite) -> anyhow::Result<Outcome> {
+        let (api, name) = (self.own_node(), &self.node);
+        let work = async {
+            match write {
+                NodeWrite::Metadata(object) => {
+                    let params = PatchParams::apply(METADATA_MANAGER);
+                    api.patch(name, &params, &Patch::Apply(object)).await
+                }
+                NodeWrite::Features(object) => {
+                    let params = PatchParams::apply(FEATURES_MANAGER);
+                    api.patch(name, &params, &Patch::Apply(object)).await
+                }
+                NodeWrite::Capacity(object) => {
+                    let params = PatchParams::apply(CAPACITY_MANAGER).force();
+                    api.patch_status(name, &params, &Patch::Apply(object)).await
+                }
+                NodeWrite::Taints(patch) => {
+                    let params = PatchParams {
+                        field_manager: Some(METADATA_MANAGER.to_owned()),
+                        ..PatchParams::default()
+                    };
+                    let patch: Patch<Json> = Patch::Json(
+                        serde_json::from_value(patch.clone()).map_err(kube::Error::SerdeError)?,
+                    );
+                    api.patch(name, &params, &patch).await
+                }
+            }
+        };
+        outcome("writing the own Node", work).await
+    }
+
+    fn node_topologies(&self) -> Api<DynamicObject> {
+        let kind =
+            GroupVersionKind::gvk("topology.node.k8s.io", "v1alpha2", "NodeResourceTopology");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "noderesourcetopologies");
+        Api::all_with(self.client.clone(), &resource)
+    }
+
+    /// Makes or corrects the own NodeResourceTopology, unless another program has written its zones.
+    pub(crate) async fn apply_node_topology(&self, object: &Json) -> anyhow::Result<Outcome> {
+        let (api, params) = (self.node_topologies(), PatchParams::apply(TOPOLOGY_MANAGER));
+        let patch = Patch::Apply(object);
+        outcome("writing the NodeResourceTopology", api.patch(&self.node, &params, &patch)).await
+    }
+
+    /// Deletes the own NodeResourceTopology if this agent has written its zones.
+    pub(crate) async fn withdraw_node_topology(&self) -> anyhow::Result<()> {
+        let api = self.node_topologies();
+        // An API server without the kind answers 404, as for an object that is not there.
+        let what = "reading the NodeResourceTopology";
+        let Some(found) = call(what, api.get_opt(&self.node)).await? else { return Ok(()) };
+        let json = serde_json::to_value(&found)?;
+        let entries = json.pointer("/metadata/managedFields").and_then(Json::as_array);
+        let has_zones = |it: &&Json| it["fieldsV1"].get("f:zones").is_some();
+        let is_own = entries
+            .into_iter()
+            .flatten()
+            .filter(has_zones)
+            .all(|it| it["manager"] == TOPOLOGY_MANAGER);
+        if is_own {
+            let params = DeleteParams::default();
+            let deleted = api.delete(&self.node, &params);
+            outcome("deleting the NodeResourceTopology", deleted).await?;
+        }
+        Ok(())
     }
 
     /// What happens to all BayplanConfigs.
@@ -128,10 +255,6 @@ impl Cluster {
 }
 
 /// What the agent needs of a Node.
-pub(crate) fn node_object(node: &PartialObjectMeta<Node>) -> NodeObject {
-    NodeObject {
-        name: node.name_any(),
-        uid: node.uid().unwrap_or_default(),
-        labels: node.labels().clone(),
-    }
+pub(crate) fn node_object(node: &DynamicObject) -> NodeObject {
+    NodeObject::read(&serde_json::to_value(node).unwrap_or_default())
 }

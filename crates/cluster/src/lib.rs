@@ -11,19 +11,35 @@ mod conditions;
 mod crd;
 mod daemon;
 mod event;
+mod exclusive_pods;
+mod feature_file;
+mod feature_publisher;
+mod feature_rules;
+mod feature_set;
 mod mistake;
+mod node_publisher;
+mod node_topology;
+mod node_wishes;
+mod node_writes;
 mod object;
+mod part;
 mod precedence;
 mod report;
+#[cfg(test)]
+mod telemetry;
+mod topology_publisher;
+mod watching;
 
-pub use agent::{AgentOptions, run};
+pub use agent::{AgentOptions, run, withdraw};
 pub use brakes::{Decision, Refusal, decide};
 pub use conditions::{Applied, Condition};
 pub use crd::crds;
 pub use daemon::{Answer, Daemon, Diff, Method};
 pub use event::{EventSink, PodEvent};
+pub use feature_publisher::FeatureOptions;
 pub use mistake::locate;
-pub use object::{ConfigObject, NodeObject};
+pub use object::{ConfigObject, NodeObject, OwnedKeys};
+pub use part::Part;
 pub use precedence::{Choice, GROUP_LABEL, choose};
 pub use report::NodeReport;
 

@@ -1,7 +1,7 @@
 //! Objects of the API server as the agent uses them. In: their JSON. Out: values, with what is wrong with an object that the API server's own checks
 //! have let pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -9,6 +9,13 @@ use serde_json::Value as Json;
 
 /// The annotation that lets one configuration move more exclusive containers than its `maxMoves`: a number, or `any`.
 pub(crate) const ALLOW_MOVES: &str = "bayplan.dev/allow-moves";
+
+/// The manager of labels and annotations.
+pub(crate) const METADATA_MANAGER: &str = "bayplan-agent/metadata";
+/// The manager of labels of features and profiles.
+pub(crate) const FEATURES_MANAGER: &str = "bayplan-agent/features";
+/// The manager of extended resources.
+pub(crate) const CAPACITY_MANAGER: &str = "bayplan-agent/capacity";
 
 /// What the agent needs of the Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +26,70 @@ pub struct NodeObject {
     pub uid: String,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<String, String>,
+    /// `spec.taints`.
+    pub taints: Vec<Json>,
+    /// `status.capacity`.
+    pub capacity: BTreeMap<String, String>,
+    /// What of these the agent has applied.
+    pub owned: OwnedKeys,
+}
+
+/// Keys of a Node that the agent has applied, by `metadata.managedFields`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnedKeys {
+    /// Of labels.
+    pub labels: BTreeSet<String>,
+    /// Of annotations.
+    pub annotations: BTreeSet<String>,
+    /// Of labels of features and profiles.
+    pub features: BTreeSet<String>,
+    /// Of extended resources.
+    pub capacity: BTreeSet<String>,
+}
+
+impl NodeObject {
+    /// Reads a Node; what is missing is empty.
+    pub fn read(object: &Json) -> NodeObject {
+        let text = |pointer: &str| {
+            object.pointer(pointer).and_then(Json::as_str).unwrap_or_default().to_owned()
+        };
+        let map = |pointer: &str| {
+            let found = object.pointer(pointer).cloned().unwrap_or_default();
+            serde_json::from_value(found).unwrap_or_default()
+        };
+        let keys = |manager: &str, pointer: &str| owned_keys(object, manager, pointer);
+        NodeObject {
+            name: text("/metadata/name"),
+            uid: text("/metadata/uid"),
+            labels: map("/metadata/labels"),
+            annotations: map("/metadata/annotations"),
+            taints: object
+                .pointer("/spec/taints")
+                .and_then(Json::as_array)
+                .cloned()
+                .unwrap_or_default(),
+            capacity: map("/status/capacity"),
+            owned: OwnedKeys {
+                labels: keys(METADATA_MANAGER, "/f:metadata/f:labels"),
+                annotations: keys(METADATA_MANAGER, "/f:metadata/f:annotations"),
+                features: keys(FEATURES_MANAGER, "/f:metadata/f:labels"),
+                capacity: keys(CAPACITY_MANAGER, "/f:status/f:capacity"),
+            },
+        }
+    }
+}
+
+/// Keys of a map that a manager has applied.
+fn owned_keys(object: &Json, manager: &str, pointer: &str) -> BTreeSet<String> {
+    let entries = object.pointer("/metadata/managedFields").and_then(Json::as_array);
+    let own = entries
+        .into_iter()
+        .flatten()
+        .filter(|it| it["manager"] == manager && it["operation"] == "Apply");
+    let maps = own.filter_map(|it| it["fieldsV1"].pointer(pointer)?.as_object());
+    maps.flat_map(|it| it.keys()).filter_map(|it| Some(it.strip_prefix("f:")?.to_owned())).collect()
 }
 
 /// A BayplanConfig.
@@ -130,6 +201,21 @@ mod tests {
         let it = ConfigObject::read(&serde_json::from_str(json).unwrap());
         let shown = it.problem.clone().unwrap_or_else(|| format!("{it:?}"));
         expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn keys_that_the_agent_has_applied_are_told_from_others() {
+        let fields = |manager: &str, operation: &str, fields: Json| serde_json::json!({ "manager": manager, "operation": operation, "fieldsV1": fields });
+        let labels = |key: &str| serde_json::json!({ "f:metadata": { "f:labels": { key: {} } } });
+        let node = NodeObject::read(&serde_json::json!({
+            "metadata": { "name": "n", "uid": "u", "labels": { "a": "1" }, "managedFields": [
+                fields(METADATA_MANAGER, "Apply", labels("f:a")),
+                fields("kubelet", "Update", labels("f:b")),
+                fields(CAPACITY_MANAGER, "Apply", serde_json::json!({ "f:status": { "f:capacity": { "f:x/y": {} } } })),
+            ] },
+            "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] }, "status": { "capacity": { "x/y": "0" } },
+        }));
+        expect![[r#"NodeObject { name: "n", uid: "u", labels: {"a": "1"}, annotations: {}, taints: [Object {"effect": String("NoSchedule"), "key": String("k")}], capacity: {"x/y": "0"}, owned: OwnedKeys { labels: {"a"}, annotations: {}, features: {}, capacity: {"x/y"} } }"#]].assert_eq(&format!("{node:?}"));
     }
 
     #[test]

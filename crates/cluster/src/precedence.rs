@@ -104,7 +104,7 @@ mod tests {
         ] {
             let objects: Vec<ConfigObject> = objects.split_whitespace().map(object).collect();
             let node =
-                NodeObject { name: "n1".to_owned(), uid: String::new(), labels: labels(has) };
+                NodeObject { name: "n1".to_owned(), labels: labels(has), ..NodeObject::default() };
             let shown = match choose(&node, &objects) {
                 Choice::Object(object) => object.name.clone(),
                 Choice::Missing(name) => format!("missing {name}"),

@@ -69,14 +69,11 @@ pub struct Target<'a> {
 /// Keys of groups that are not carried out yet.
 pub const REFUSED: &[&str] = &[
     "groups[].size.usage",
-    "groups[].cpuClass",
     "groups[].schedulingClass",
-    "groups[].shareIdle",
     "groups[].loads",
     "groups[].components",
     "groups[].componentCreation",
     "groups[].cpus.balance",
-    "groups[].cpus.near",
     "groups[].cpus.far",
     "groupLoads",
 ];

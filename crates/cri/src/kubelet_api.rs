@@ -90,7 +90,7 @@ impl KubeletPods {
         }
     }
 
-    /// Pods that are there, that come, and whose status changes, until kubelet goes away. A change of annotations alone is not told.
+    /// Pods that are there, that come, and that have another status, until kubelet goes away. A change of annotations alone is not told.
     pub fn watch(&self) -> impl Stream<Item = Result<PodFacts, KubeletError>> + use<> {
         let (pods, mut client) = (self.clone(), self.client());
         let call = async move { client.watch_pods(pods::WatchPodsRequest {}).await };

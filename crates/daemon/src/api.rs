@@ -23,6 +23,7 @@ use tokio::time::{Duration, timeout};
 
 use crate::cluster_config::ClusterConfig;
 use crate::enforcer::Enforcement;
+use crate::features;
 use crate::feed::Feed;
 use crate::holdings::Holdings;
 use crate::http_server::Rounds;
@@ -35,6 +36,7 @@ use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
 use crate::reload::{ConfigDiff, Reloader};
 use crate::sync::Syncer;
+use crate::zones;
 
 /// From where a listener can be reached; each has what the one before has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +159,7 @@ const PLACES_MAX: usize = 4;
 
 /// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
-const ROUTES: [Route; 28] = [
+const ROUTES: [Route; 30] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -381,6 +383,22 @@ const ROUTES: [Route; 28] = [
         reach: Reach::Socket,
         answer: "`bayplan-events/1`: refusals, moves of exclusive CPUs, squeezes, drift and the rebalancer's verdicts, by pod",
         handler: || get(events),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/features",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "`bayplan-features/1`: what this node can do, in the form of Node Feature Discovery: flags, attributes and instances by domain",
+        handler: || get(features::answer),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/zones",
+        parameters: "`after`: `change` of the last answer, if any; `wait`: seconds to wait for another one, at most 30",
+        reach: Reach::Socket,
+        answer: "`bayplan-zones/1`: what each NUMA node has for schedulers: capacity, what pods can have, what is left; groups",
+        handler: || get(zones::answer),
     },
 ];
 

@@ -6,8 +6,10 @@
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use bayplan_node::NodeZones;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::status::{Explanation, Status};
+use bayplan_types::{CpuSet, NodeId};
 
 /// An event, and the sender that waits for its answer.
 pub(crate) struct Envelope {
@@ -71,6 +73,8 @@ pub(crate) enum Look {
     Alive(oneshot::Sender<()>),
     /// What is where.
     Status(oneshot::Sender<Box<Status>>),
+    /// What these NUMA nodes, with their CPUs, have left.
+    Zones(Vec<(NodeId, CpuSet)>, oneshot::Sender<Box<NodeZones>>),
     /// Why containers of this name are where they are.
     Explain(String, oneshot::Sender<Vec<Explanation>>),
 }

@@ -11,6 +11,7 @@ mod control;
 mod enforcer;
 mod event_loop;
 mod exits;
+mod features;
 mod feed;
 mod forwarder;
 mod gate;
@@ -47,6 +48,7 @@ mod tasks;
 mod test_support;
 mod unconfirmed;
 mod writer;
+mod zones;
 
 pub use bayplan_config::yaml::Position;
 pub use control::{ControlError, ask_control, post_control, query_control};

@@ -2,6 +2,7 @@
 //! that are there (`prober/collector.rs`, `observer/table.rs`).
 
 mod failures;
+mod groups;
 mod nri;
 mod plain_text;
 mod process;
@@ -38,6 +39,7 @@ use crate::observer;
 use crate::prober::{ProbeTable, Sightings};
 
 use failures::FAILURES;
+use groups::GroupGauges;
 use nri::Nri;
 use process::Process;
 use rebalancing::Rebalancing;
@@ -125,12 +127,6 @@ struct Kept {
     how: &'static str,
 }
 
-/// By the names that the configuration gives types of groups.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfType {
-    group_type: String,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InMode {
     mode: &'static str,
@@ -176,9 +172,7 @@ pub(crate) struct Metrics {
     containers: Family<Containers, Gauge<i64, AtomicI64>>,
     cpus: Family<Cpus, Gauge<i64, AtomicI64>>,
     kept: Family<Kept, Gauge<i64, AtomicI64>>,
-    groups: Family<OfType, Gauge<i64, AtomicI64>>,
-    group_cpus: Family<OfType, Gauge<i64, AtomicI64>>,
-    group_members: Family<OfType, Gauge<i64, AtomicI64>>,
+    groups: GroupGauges,
     findings: Family<OfCheck, Gauge<i64, AtomicI64>>,
     modes: Family<InMode, Gauge<i64, AtomicI64>>,
     journal: Gauge<u64, AtomicU64>,
@@ -224,9 +218,7 @@ impl Metrics {
             containers: Family::default(),
             cpus: Family::default(),
             kept: Family::default(),
-            groups: Family::default(),
-            group_cpus: Family::default(),
-            group_members: Family::default(),
+            groups: GroupGauges::default(),
             findings: Family::default(),
             modes: Family::default(),
             journal: Gauge::default(),
@@ -305,13 +297,7 @@ impl Metrics {
         );
         registry.register("cpus", "CPUs by class", self.cpus.clone());
         registry.register("cpus_kept", KEPT_HELP, self.kept.clone());
-        for (name, help, family) in [
-            ("groups", "Groups of containers with a common CPU set, by type", &self.groups),
-            ("group_cpus", "CPUs of groups, by type", &self.group_cpus),
-            ("group_members", "Containers in groups, by type", &self.group_members),
-        ] {
-            registry.register(name, help, family.clone());
-        }
+        self.groups.register(registry);
         registry.register_with_unit(
             "journal_size",
             "Size of the journal on disk",
@@ -591,26 +577,13 @@ impl Metrics {
         for (how, cpus) in [("idle", idle), ("closed", closed)] {
             self.kept.get_or_create(&Kept { how }).set(gauge(cpus.len()));
         }
-        self.show_groups(state);
+        self.groups.show(state);
         for mode in Mode::ALL {
             let is_it = i64::from(mode == state.mode());
             self.modes.get_or_create(&InMode { mode: mode.name() }).set(is_it);
         }
         self.rebalancing.show_paused(state.is_rebalance_paused());
         self.journal.set(journal_bytes);
-    }
-
-    fn show_groups(&self, state: &NodeState) {
-        let families = [&self.groups, &self.group_cpus, &self.group_members];
-        // Types that the configuration has no more are not told.
-        families.iter().for_each(|family| family.clear());
-        for (name, count) in state.group_counts() {
-            let labels = OfType { group_type: name.to_owned() };
-            let counts = [count.groups, count.cpus, count.members];
-            for (family, count) in families.iter().zip(counts) {
-                family.get_or_create(&labels).set(gauge(count));
-            }
-        }
     }
 }
 

@@ -297,6 +297,11 @@ impl Reloader {
         self.0.parts.ground.lock().await.topology.clone()
     }
 
+    /// The configuration that holds now.
+    pub(crate) fn live(&self) -> Arc<Config> {
+        Arc::clone(&self.0.parts.live.borrow())
+    }
+
     /// What the rebalancer does now, as the file says it.
     pub(crate) fn rebalance_mode(&self) -> &'static str {
         self.0.parts.live.borrow().rebalance.mode.name()

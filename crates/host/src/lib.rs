@@ -14,6 +14,7 @@ mod kernel_fs;
 mod lines;
 mod read_block_devices;
 mod read_cgroup;
+mod read_features;
 mod read_holding;
 mod read_huge_pages;
 mod read_interrupts;
@@ -35,6 +36,7 @@ pub use find_cgroup::{
 };
 pub use read_block_devices::{read_block_devices, read_undivided_disks};
 pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};
+pub use read_features::{FeatureFacts, InterfaceFacts, read_features};
 pub use read_holding::{Holding, read_holding, read_runtime_affinity};
 pub use read_huge_pages::{read_free_huge_pages, read_used_huge_pages};
 pub use read_interrupts::read_interrupts;

@@ -44,4 +44,4 @@ pub mod status;
 pub mod turned;
 
 pub use reconfigure::{ChangedConfig, Shift};
-pub use state::NodeState;
+pub use state::{NodeState, NodeZones};

@@ -15,6 +15,8 @@ use crate::turned::Turned;
 pub struct Occupancy {
     /// Containers that the runtime has made, by their full names.
     pub occupants: Vec<Occupant>,
+    /// Groups of containers with a common CPU set.
+    pub groups: Vec<OccupiedGroup>,
     /// CPUs for system pods.
     pub reserved: CpuSet,
     /// CPUs that have no owner and are not reserved.
@@ -29,6 +31,17 @@ pub struct Occupancy {
     pub turned: Turned,
     /// After how many steps of the state.
     pub step: u64,
+}
+
+/// One group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OccupiedGroup {
+    /// Its type and number.
+    pub name: String,
+    /// All of its CPUs.
+    pub cpus: CpuSet,
+    /// Class of frequency and sleep that its type names.
+    pub cpu_class: Option<String>,
 }
 
 /// One container.
@@ -133,7 +146,13 @@ impl NodeState {
             })
             .collect();
         occupants.sort_by(|a, b| a.name.cmp(&b.name).then(a.runtime_id.cmp(&b.runtime_id)));
+        let groups = self.groups.instances.iter().map(|(id, it)| OccupiedGroup {
+            name: it.name(),
+            cpus: self.ledger.group_cpus(*id),
+            cpu_class: self.groups.kind(&it.kind).and_then(|kind| kind.cpu_class.clone()),
+        });
         Occupancy {
+            groups: groups.collect(),
             occupants,
             reserved: pools.reserved().clone(),
             shared: self.ledger.free().clone(),

@@ -391,6 +391,9 @@ pub struct TermsForm {
     /// It has CPUs of its own in that group.
     #[serde(skip_serializing_if = "Not::not")]
     is_inside: bool,
+    /// A group with members that run on idle CPUs of domains of this level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shares_idle: Option<String>,
 }
 
 impl From<Terms> for TermsForm {
@@ -411,6 +414,7 @@ impl From<Terms> for TermsForm {
             is_group: terms.part == Part::Group,
             group: terms.part.group().map(|it| it.0),
             is_inside: matches!(terms.part, Part::Inside(_)),
+            shares_idle: terms.shares_idle.map(|level| level.name().to_owned()),
         }
     }
 }
@@ -422,6 +426,7 @@ impl From<&TermsForm> for Terms {
             owner: Owner { pod: form.pod, namespace: form.namespace },
             closes: form.closes.as_ref().and_then(level),
             hides_hyperthreads: form.hides_hyperthreads,
+            shares_idle: form.shares_idle.as_ref().and_then(level),
             is_immovable: form.is_immovable,
             is_memory_bound: form.is_memory_bound,
             is_place_bound: form.is_place_bound,

@@ -25,6 +25,9 @@ mod squeezed;
 mod starting;
 mod together;
 pub(crate) mod view;
+mod zones;
+
+pub use zones::NodeZones;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -69,6 +69,8 @@ const CUT: &str = "#left-out";
 pub struct Asked {
     /// About the split into exclusive and shared CPUs.
     pub prefer_shared_cpus: Option<bool>,
+    /// Each container has the QoS class that its own resources make.
+    pub has_own_qos: bool,
     /// About the reserved CPUs.
     pub prefer_reserved_cpus: Option<bool>,
     /// Whether the pod said anything about isolated CPUs; if not, the configuration may.
@@ -92,6 +94,7 @@ impl Asked {
     fn usual(rules: &RequestRules) -> Asked {
         Asked {
             prefer_shared_cpus: rules.prefer_shared_cpus.then_some(true),
+            has_own_qos: rules.has_own_qos,
             wishes: rules.wishes.clone(),
             ..Asked::default()
         }

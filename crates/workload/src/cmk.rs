@@ -30,7 +30,7 @@ pub struct Said {
 
 /// The pool of CMK for the system's own processes; where no group has this name it is the reserved CPUs.
 pub const INFRA: &str = "infra";
-/// The pool of CMK whose containers share it.
+/// The pool of CMK that its containers share.
 pub const SHARED: &str = "shared";
 
 /// What a container with this command, arguments included, and this environment asks for; `None`: it says nothing. The command goes before the environment.
@@ -398,6 +398,15 @@ mod tests {
                 "CMK_CPUS_INFRA=",
             ]
         );
+    }
+
+    #[test]
+    fn a_mask_is_one_number() {
+        for (cpus, expected) in
+            [("", "0x0"), ("0", "0x1"), ("4,12", "0x1010"), ("32", "0x100000000")]
+        {
+            assert_eq!(mask(&cpus.parse().unwrap()), expected);
+        }
     }
 
     #[test]

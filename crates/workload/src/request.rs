@@ -174,6 +174,8 @@ pub struct RequestRules {
     pub reserved_namespaces: Vec<String>,
     /// Shared CPUs only, unless an annotation says otherwise.
     pub prefer_shared_cpus: bool,
+    /// Each container of a Burstable pod has the QoS class that its own resources make, unless an annotation says otherwise.
+    pub has_own_qos: bool,
     /// A container that gets a single CPU of its own prefers an isolated one. For more than one, the kernel does not spread threads over isolated
     /// CPUs.
     pub prefer_isolated_cpus: bool,
@@ -253,9 +255,10 @@ pub fn derive_request<'a>(
         ),
     }));
     let is_system = rules.is_reserved_namespace(&pod.namespace);
-    let requests = requests(container, &asked, hardware, &mut warnings);
+    let own_qos = qos_of(container, &asked, hardware.memory);
+    let requests = requests(container, own_qos, &asked, hardware, &mut warnings);
     let cpu = requests.cpu;
-    let qos = pod.qos.unwrap_or(QosClass::Burstable);
+    let qos = own_qos.unwrap_or(QosClass::Burstable);
     let preferences = Preferences { prefer_shared_cpus: asked.prefer_shared_cpus };
     let others = others.into_iter();
     let share = pod_share(id, container, others.clone());
@@ -301,6 +304,15 @@ pub fn derive_request<'a>(
     };
     warnings.extend(without_effect(container, &asked, &request, rules));
     (request, warnings)
+}
+
+/// The QoS class by which a container gets CPUs and memory: its pod's, or that which its own resources make in a Burstable pod.
+fn qos_of(container: &NewContainer, asked: &Asked, memory: Option<Bytes>) -> Option<QosClass> {
+    let is_own = asked.has_own_qos && container.pod.qos == Some(QosClass::Burstable);
+    match is_own && container.resources.are_guaranteed(memory) {
+        true => Some(QosClass::Guaranteed),
+        false => container.pod.qos,
+    }
 }
 
 /// What of its pod's figure it counts, where that is not its own.
@@ -349,17 +361,18 @@ pub fn request_source(
     memory: Option<Bytes>,
 ) -> RequestSource {
     let (asked, _) = read_annotations(container, rules);
-    known_requests(container, &asked, memory).1
+    known_requests(container, container.pod.qos, &asked, memory).1
 }
 
 /// What is requested, and a warning where an annotation says something that cannot be true.
 fn requests(
     container: &NewContainer,
+    qos: Option<QosClass>,
     asked: &Asked,
     hardware: Hardware<'_>,
     warnings: &mut Vec<Warning>,
 ) -> Requests {
-    let (requests, _, problem) = known_requests(container, asked, hardware.memory);
+    let (requests, _, problem) = known_requests(container, qos, asked, hardware.memory);
     let kind = WarningKind::NotUnderstood;
     warnings.extend(problem.map(|text| Warning { kind, text }));
     requests
@@ -369,10 +382,11 @@ fn requests(
 /// of it, because a resize in place changes them before, or without, the others.
 fn known_requests(
     container: &NewContainer,
+    qos: Option<QosClass>,
     asked: &Asked,
     memory: Option<Bytes>,
 ) -> (Requests, RequestSource, Option<String>) {
-    let (qos, resources) = (container.pod.qos, container.resources);
+    let resources = container.resources;
     let exact = |said: &ExactRequests| resources.exact_requests(qos, memory, said);
     let facts = container.facts.iter().flat_map(|it| [it.own.requests, it.own.running]);
     if let Some(requests) = facts.filter(|it| it.says_something()).find_map(|it| exact(&it).ok()) {

@@ -67,6 +67,19 @@ impl Resources {
         }
     }
 
+    /// Whether requests equal limits, for CPUs exactly, for memory as well as the OOM score tells; `memory` is that of the machine.
+    pub fn are_guaranteed(self, memory: Option<Bytes>) -> bool {
+        let Some(cpu) = self.cpu_limit() else { return false };
+        let Some(limit) = positive(self.memory_limit) else { return false };
+        // As kubelet computes the score of a Burstable container that requests all of its limit.
+        let has_score = memory.filter(|it| it.0 > 0).is_none_or(|memory| {
+            let part = u128::from(limit) * 1000 / u128::from(memory.0);
+            let score = 1000u128.saturating_sub(part).clamp(3, 999);
+            u128::try_from(self.oom_score_adj) == Ok(score)
+        });
+        positive(self.cpu_shares) == Some(shares_of(cpu)) && has_score
+    }
+
     /// What the container requests, as well as it can be told; `memory` is that of the machine.
     pub fn requests(self, qos: Option<QosClass>, memory: Option<Bytes>) -> Requests {
         let limit = positive(self.memory_limit).map_or(Bytes::ZERO, Bytes);
@@ -174,6 +187,29 @@ mod tests {
     }
 
     const GIB: i64 = 1 << 30;
+
+    #[test]
+    fn a_container_with_requests_equal_to_its_limits_is_guaranteed() {
+        let memory = Some(Bytes(64 << 30));
+        for (shares, quota, limit, score, expected) in [
+            (2048, 200_000, 4 * GIB, 938, true),
+            (1536, 150_000, 4 * GIB, 938, true),
+            (1024, 200_000, 4 * GIB, 938, false),
+            (2048, -1, 4 * GIB, 938, false),
+            (2048, 200_000, 0, 938, false),
+            (2048, 200_000, 4 * GIB, 969, false),
+        ] {
+            let resources = Resources {
+                cpu_shares: shares,
+                cpu_quota: quota,
+                cpu_period: 100_000,
+                memory_limit: limit,
+                oom_score_adj: score,
+            };
+            assert_eq!(resources.are_guaranteed(memory), expected, "{resources:?}");
+            assert_eq!(resources.are_guaranteed(None), expected || score == 969, "{resources:?}");
+        }
+    }
 
     /// As kubelet computes it on a machine with so much memory.
     fn oom_score(request: u64, memory: u64) -> i64 {

@@ -1,5 +1,6 @@
 //! `cargo xtask chart`: the chart and the plain manifests, both from `deploy/cluster/source`. In: YAML with marks, `deploy/crds`, the dashboard, and the
-//! values. Out: `deploy/chart/templates`, `deploy/chart/dashboards` and the manifests in `deploy/cluster`, which are committed.
+//! values. Out: `deploy/chart/templates`, `deploy/chart/dashboards` and the manifests in `deploy/cluster`
+//! (`publishing.yaml`: rights for what is published by choice), which are committed.
 //!
 //! Marks: `${namespace}`; `${NAME}` for a value, `${NAME|int}` for a number that may be large; `${file:PATH}` for a file of the chart; lines between `#? NAME` and `#.` are there if that value is true, between `#? plain` and
 //! `#.` in the plain manifests only. So what is applied by `kubectl` and what Helm installs cannot differ but by values.
@@ -19,7 +20,9 @@ cargo xtask chart        make the templates of deploy/chart and the plain manife
 /// The namespace of the plain manifests; Helm is told one.
 const NAMESPACE: &str = "bayplan-system";
 /// In the order in which they are applied.
-const SOURCES: [&str; 5] = ["namespace", "rights", "own-node", "agent", "dashboard"];
+const SOURCES: [&str; 6] = ["namespace", "rights", "own-node", "publishing", "agent", "dashboard"];
+/// The source of a file of its own, beside the plain manifests, with every value true.
+const OPTIONAL: &str = "publishing";
 /// What is off in the plain manifests, each with the value that turns it on; a file of its own for `kubectl`.
 const OPTIONS: [(&str, &str); 2] = [
     ("requests-policy", "requestsPolicy.enabled"),
@@ -54,6 +57,11 @@ fn render() -> anyhow::Result<BTreeMap<PathBuf, String>> {
         let shown = plainly(&source, &values).context(told.clone())?;
         if !shown.trim().is_empty() {
             plain.push_str(&format!("---\n{shown}"));
+        }
+        if name == OPTIONAL {
+            let all = values.keys().map(|key| (key.clone(), "true".to_owned())).collect();
+            let path = deploy.join(format!("cluster/{name}.yaml"));
+            files.insert(path, plainly(&source, &all).context(told.clone())?);
         }
         let template = template(&source).context(told)?;
         if !template.trim().is_empty() {

@@ -226,11 +226,4 @@ mod tests {
         check(&["--", "sleep", "10"], &["sleep", "10"]);
         check(&["app", "-x", "--", "y"], &["app", "-x", "--", "y"]);
     }
-
-    #[test]
-    fn a_mask_is_one_number() {
-        for (cpus, expected) in [("0", "0x1"), ("4,12", "0x1010"), ("32", "0x100000000")] {
-            assert_eq!(mask(&cpus.parse().unwrap()), expected);
-        }
-    }
 }

@@ -205,7 +205,7 @@ fn simulate(
 ) -> anyhow::Result<Done> {
     if !config.groups.is_empty() {
         let file = name.as_deref().unwrap_or("the configuration");
-        eprintln!(
+        errln!(
             "bayplan: warning: a trace is replayed without the groups of {file}; pods in files have them"
         );
     }

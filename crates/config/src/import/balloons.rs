@@ -178,7 +178,8 @@ fn isolated(node: &Node) -> Result<Yaml, String> {
 
 fn share_idle(node: &Node) -> Result<Yaml, String> {
     match text_of(node).unwrap_or_default() {
-        level @ ("system" | "package" | "die" | "numa" | "core") => Ok(Yaml::text(level)),
+        level @ ("package" | "die" | "numa" | "core") => Ok(Yaml::text(level)),
+        "system" => Ok(Yaml::text("machine")),
         "socket" => Ok(Yaml::text("package")),
         "thread" => Ok(Yaml::text("core")),
         "l3cache" => Ok(Yaml::text("l3")),

@@ -148,7 +148,7 @@ fn a_key_that_is_not_carried_out_is_not_written() {
         "{}",
         some.text
     );
-    for (refused, gone) in [("groups", "groups:"), ("groups[].shareIdle", "shareIdle: system")] {
+    for (refused, gone) in [("groups", "groups:"), ("groups[].shareIdle", "shareIdle: machine")] {
         let all = import(&input, &Target::default()).unwrap();
         let some = import(&input, &Target { refused: &[refused], ..Target::default() }).unwrap();
         let has_line = |it: &Imported| it.text.lines().any(|line| line.trim() == gone);

@@ -72,6 +72,12 @@ impl CpuClasses {
         self.classes.get(name).cloned().or_else(|| profile(name))
     }
 
+    /// All names, configured ones first.
+    pub fn names(&self) -> Vec<String> {
+        let built_in = profile_names().filter(|it| !self.classes.contains_key(*it));
+        self.classes.keys().cloned().chain(built_in.map(str::to_owned)).collect()
+    }
+
     /// All names, for messages.
     pub fn known(&self) -> String {
         let names = self.classes.keys().cloned().chain(profile_names().map(str::to_owned));

@@ -77,7 +77,7 @@ fn overlapping(types: &[GroupType], value: &Node) -> Vec<ConfigError> {
     errors
 }
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 13] = [
     "name",
     "members",
     "instances",
@@ -89,17 +89,11 @@ const KEYS: [&str; 11] = [
     "memoryTypes",
     "pinCPU",
     "pinMemory",
+    "cpuClass",
+    "shareIdle",
 ];
 /// Known from the systems that groups come from, and not carried out.
-const NOT_YET: [&str; 7] = [
-    "cpuClass",
-    "schedulingClass",
-    "shareIdle",
-    "loads",
-    "components",
-    "componentCreation",
-    "usage",
-];
+const NOT_YET: [&str; 5] = ["schedulingClass", "loads", "components", "componentCreation", "usage"];
 
 const INSIDE: &[(&str, Inside)] = &[
     ("share", Inside::Share),
@@ -109,6 +103,7 @@ const INSIDE: &[(&str, Inside)] = &[
 
 fn group_type(node: &Node, errors: &mut Vec<ConfigError>) -> GroupType {
     let mut read = GroupType::new("");
+    let mut shares_idle = None;
     let mut fields = Fields::new("groups", node, errors);
     for (at, key, value) in fields.entries() {
         match key.as_str() {
@@ -123,7 +118,9 @@ fn group_type(node: &Node, errors: &mut Vec<ConfigError>) -> GroupType {
             "priority" => {
                 read.priority = fields.word(&key, value, fields::PRIORITIES).unwrap_or_default();
             }
-            "cpus" => read.cpus = fields::cpus(&mut fields.inner("cpus", value)),
+            "cpus" => (read.cpus, read.near) = fields::cpus(&mut fields.inner("cpus", value)),
+            "cpuClass" => read.cpu_class = fields.text(&key, value).map(str::to_owned),
+            "shareIdle" => shares_idle = fields.word(&key, value, fields::IDLE_LEVELS),
             "memoryTypes" => read.memory_kinds = fields.memory_kinds(value),
             "pinCPU" => read.pins_cpus = fields.flag(&key, value).unwrap_or(true),
             "pinMemory" => read.pins_memory = fields.flag(&key, value).unwrap_or(true),
@@ -133,6 +130,7 @@ fn group_type(node: &Node, errors: &mut Vec<ConfigError>) -> GroupType {
             other => fields.unknown(at, other, &KEYS),
         }
     }
+    read.cpus.shares_idle = shares_idle;
     if read.name.is_empty() {
         fields.wrong(node.at, "a type has no `name`".to_owned());
     }
@@ -216,7 +214,7 @@ groups:
 - {name: shared, size: {list: ["6,14"]}, pinMemory: false}
 - {name: dualcore, instances: {max: "95%", fill: packed}, size: {fixed: 2}, capacity: {pods: 3}}
 - {name: zones, members: {match: [{key: namespace, operator: Matches, values: ["a*"]}]}, instances: {by: namespace}, size: {domain: numa}, inside: guaranteed-exclusive}
-- {name: key, instances: {by: "${pod/labels/app}", min: 1, max: 8 CPUs}, cpus: {packing: spread, siblings: idle, isolated: prefer, coreType: performance, priority: low, within: numa, hideHyperthreads: true}, memoryTypes: [dram, hbm], priority: high}
+- {name: key, instances: {by: "${pod/labels/app}", min: 1, max: 8 CPUs}, cpus: {packing: spread, siblings: idle, isolated: prefer, coreType: performance, priority: low, within: numa, hideHyperthreads: true, near: [eth0]}, memoryTypes: [dram, hbm], priority: high, cpuClass: fast, shareIdle: numa}
 - {name: rest, members: {all: true, annotation: false}}
 "#;
         check(
@@ -233,7 +231,7 @@ groups:
 groups:
 - members: {namespaces: shop, match: [{key: nme, operator: In}], some: true}
 - {name: "a b", size: {requests: {min: 4, max: 2}}, inside: exclusive}
-- {name: c, size: {fixed: 0}, instances: {by: "${nothing}", max: many}, cpuClass: fast}
+- {name: c, size: {fixed: 0}, instances: {by: "${nothing}", max: many}, schedulingClass: fast}
 - {name: c, size: {list: ["1-2", "2-3"]}, capacity: {pods: 0}}
 - {name: none, size: {domain: core}, inside: slots}
 - {name: d, size: {fixed: 1, list: []}, cpus: {within: core, isolated: maybe}}
@@ -252,7 +250,7 @@ groups:
             f:5:27: `groups.size`: `fixed` is `0`, expected 1 to 65536
             f:5:47: `groups.instances`: `by` is `${nothing}`, expected type, pod, namespace, or a text with keys such as `${pod/labels/app}`
             f:5:66: `groups.instances`: `max` is no number, percentage (`50%`), amount (`8 CPUs`) or `unlimited`
-            f:5:73: `groups`: `cpuClass` is not supported yet; leave it out
+            f:5:73: `groups`: `schedulingClass` is not supported yet; leave it out
             f:6:3: two types of `groups` are called `c`
             f:6:3: CPUs 2 stand in two lists of `groups`
             f:6:60: `groups.capacity`: `pods` is `0`, expected 1 to 65536 or unlimited

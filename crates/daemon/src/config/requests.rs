@@ -19,6 +19,8 @@ use bayplan_config::yaml::Position;
 pub struct Requests {
     /// Shared CPUs only.
     pub prefer_shared_cpus: bool,
+    /// Containers of Burstable pods have the QoS class that their own resources make.
+    pub qos_per_container: bool,
     /// A container that gets a single CPU of its own prefers an isolated one.
     pub prefer_isolated_cpus: bool,
     /// What becomes of the other threads of a core of which only some are owned.
@@ -89,6 +91,7 @@ impl Requests {
         RequestRules {
             reserved_namespaces: reserved_namespaces.to_vec(),
             prefer_shared_cpus: self.prefer_shared_cpus,
+            has_own_qos: self.qos_per_container,
             prefer_isolated_cpus: self.prefer_isolated_cpus,
             colocate_pods: self.colocate_pods,
             colocate_namespaces: self.colocate_namespaces,

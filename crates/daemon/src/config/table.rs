@@ -287,6 +287,12 @@ pub(super) const KEYS: &[Key] = &[
         text: "Shared CPUs also for whole CPUs.",
     },
     Key {
+        name: "requests.qosPerContainer",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.qos_per_container)),
+        text: "A container of a Burstable pod with requests equal to its own limits gets CPUs as one of a Guaranteed pod.",
+    },
+    Key {
         name: "requests.preferIsolatedCpus",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.prefer_isolated_cpus)),

@@ -11,7 +11,7 @@ use crate::prober::tests::told_with_events;
 use crate::test_support::state;
 
 /// Labels of which the values cannot be listed.
-const OPEN_LABELS: [&str; 14] = [
+const OPEN_LABELS: [&str; 15] = [
     "namespace",
     "pod",
     "container",
@@ -26,6 +26,7 @@ const OPEN_LABELS: [&str; 14] = [
     "method",
     "code",
     "event",
+    "group_type",
 ];
 
 /// A section of the page, and what has its metrics.
@@ -42,6 +43,7 @@ fn exported() -> Metrics {
     let metrics =
         Metrics::new(told_with_events(&[10])).with_readings(everything()).with_health(&health);
     metrics.show(&state("pack:1 numa:1 core:2 pu:1 mem:1"), 1);
+    metrics.groups.set("web", [1, 2, 3]);
     metrics.call_ended("/runtime.v1.RuntimeService/Version", 0);
     for by in [Author::Runtime, Author::Systemd, Author::Others] {
         let of_file = OfFile { file: "cpu.max".to_owned(), by: by.name() };

@@ -24,6 +24,10 @@ pub struct GroupType {
     pub priority: Priority,
     /// Wishes about the CPUs of a group.
     pub cpus: CpuWishes,
+    /// Class of frequency and sleep of its CPUs; `None`: that of exclusive CPUs.
+    pub cpu_class: Option<String>,
+    /// Devices that its CPUs are rather near.
+    pub near: Vec<String>,
     /// Kinds of memory for members that say nothing; empty: as without a group.
     pub memory_kinds: Vec<MemoryKind>,
     /// False: `cpuset.cpus` of members stays as the runtime made it.
@@ -44,6 +48,8 @@ impl GroupType {
             capacity: Capacity::default(),
             priority: Priority::default(),
             cpus: CpuWishes::default(),
+            cpu_class: None,
+            near: Vec::new(),
             memory_kinds: Vec::new(),
             pins_cpus: true,
             pins_memory: true,

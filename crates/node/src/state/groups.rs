@@ -5,13 +5,14 @@
 
 mod seating;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bayplan_allocator::{
-    Allocation, ContainerId, Demand, Ledger, Move, Owner, Part, Request, domain_around, offer,
-    open_domains, whole_domain,
+    Allocation, ContainerId, Demand, Ledger, Move, Near, Owner, Part, Request, Strictness,
+    domain_around, offer, open_domains, whole_domain,
 };
-use bayplan_topology::Level;
+use bayplan_topology::{Level, find_device};
 use bayplan_types::{CpuSet, MilliCpu};
 use bayplan_workload::NewContainer;
 use bayplan_workload::cmk::{INFRA, SHARED, environment};
@@ -194,7 +195,7 @@ impl NodeState {
                 exact_request(group, kind, &has.union(&more))
             }
             None => match self.groups.needed(group, has.len())? {
-                Some(needed) => group_request(group, kind, needed),
+                Some(needed) => self.near_devices(kind, group_request(group, kind, needed)),
                 None => return Ok(Vec::new()),
             },
         };
@@ -274,7 +275,8 @@ impl NodeState {
     ) -> Vec<(usize, Request)> {
         let numbers = || self.groups.free_numbers(&kind.name);
         let number = numbers().next().unwrap_or_default();
-        let sized = |size: usize| vec![(number, group_request(id, kind, size))];
+        let request = |size: usize| self.near_devices(kind, group_request(id, kind, size));
+        let sized = |size: usize| vec![(number, request(size))];
         let exactly = |cpus: &CpuSet| exact_request(id, kind, cpus);
         match &kind.size {
             Size::Requests { min, max } => {
@@ -295,6 +297,18 @@ impl NodeState {
                 domains.iter().map(|cpus| (number, exactly(cpus))).collect()
             }
         }
+    }
+
+    /// With the wish to be near the devices of the type, as far as the machine has them.
+    pub(super) fn near_devices(&self, kind: &GroupType, mut request: Request) -> Request {
+        let near = |name: &String| {
+            let device = find_device(&self.devices, device_name(name).as_ref())?;
+            let (cpus, nodes) = (device.cpus.clone(), device.node.into_iter().collect());
+            let strictness = Strictness::Preferred;
+            Some(Near { name: name.clone(), cpus, nodes, strictness })
+        };
+        request.wishes.place.near = kind.near.iter().filter_map(near).collect();
+        request
     }
 
     /// What a group holds, in the words of the journal.
@@ -491,6 +505,21 @@ impl NodeState {
     }
 }
 
+/// A device by a directory of sysfs, which nri-plugins names, by its own name.
+fn device_name(path: &str) -> Cow<'_, str> {
+    for (dir, prefix) in [
+        ("/sys/class/net/", ""),
+        ("/sys/bus/pci/devices/", ""),
+        ("/sys/block/", "/dev/"),
+        ("/sys/class/block/", "/dev/"),
+    ] {
+        if let Some(name) = path.strip_prefix(dir) {
+            return format!("{prefix}{}", name.trim_end_matches('/')).into();
+        }
+    }
+    path.into()
+}
+
 fn asked_socket(spec: &NewContainer) -> Option<u32> {
     match &spec.cmk {
         Some(Ok(isolate)) => isolate.socket,
@@ -520,6 +549,7 @@ pub(crate) fn group_request(id: ContainerId, kind: &GroupType, size: usize) -> R
         request.wishes.cpus = kind.cpus.clone();
     }
     request.wishes.cpus.hides_hyperthreads = kind.cpus.hides_hyperthreads;
+    request.wishes.cpus.shares_idle = kind.cpus.shares_idle;
     request.wishes.pod.part = Part::Group;
     request.wishes.is_immovable = true;
     request

@@ -1,5 +1,5 @@
-//! What kubelet knows of pods that run: exact requests, and annotations that have changed. In: pods as they are now. Out: containers whose live annotations
-//! are others from now on; no container moves for it.
+//! What kubelet knows of pods that run: exact requests, and annotations that have changed. In: pods as they are now. Out: containers with other live
+//! annotations from now on; no container moves for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

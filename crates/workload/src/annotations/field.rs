@@ -9,6 +9,8 @@ pub enum Field {
     Requests,
     /// `Preferences::prefer_shared_cpus`.
     PreferSharedCpus,
+    /// The QoS class by which CPUs are given.
+    OwnQos,
     /// `Request::is_reserved`.
     IsReserved,
     /// `wishes.cpus.siblings`.
@@ -133,9 +135,10 @@ impl Field {
     }
 
     /// Every field.
-    pub const ALL: [Field; 36] = [
+    pub const ALL: [Field; 37] = [
         Field::Requests,
         Field::PreferSharedCpus,
+        Field::OwnQos,
         Field::IsReserved,
         Field::Siblings,
         Field::Packing,
@@ -177,6 +180,7 @@ impl Field {
         match self {
             Field::Requests => to.requests.clone_from(&from.requests),
             Field::PreferSharedCpus => to.prefer_shared_cpus = from.prefer_shared_cpus,
+            Field::OwnQos => to.has_own_qos = from.has_own_qos,
             Field::IsReserved => to.prefer_reserved_cpus = from.prefer_reserved_cpus,
             Field::Siblings => to.wishes.cpus.siblings = from.wishes.cpus.siblings,
             Field::Packing => to.wishes.cpus.packing = from.wishes.cpus.packing,
@@ -251,6 +255,7 @@ impl Field {
         match self {
             Field::Requests => "demand, memory",
             Field::PreferSharedCpus => "preferences.prefer_shared_cpus",
+            Field::OwnQos => "qos",
             Field::IsReserved => "is_reserved",
             Field::Siblings => "wishes.cpus.siblings",
             Field::Packing => "wishes.cpus.packing",

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::configuration::Given;
 use super::programs::Programs;
 use super::report::Measured;
 use super::schedule::Step;
@@ -24,6 +25,8 @@ use super::schedule::Step;
 pub(crate) const CGROUP_ROOT: &str = "bayplan-reenact";
 /// What makes a measurement hang; the longest take two minutes.
 const LIMIT: Duration = Duration::from_secs(400);
+/// The image of all containers, beside the directory of a measurement.
+pub(crate) const IMAGE_FILE: &str = "image.tar";
 const RESULT: &str = "result.json";
 
 /// What the process inside is told, as JSON.
@@ -36,6 +39,7 @@ pub(crate) struct Task {
     pub(crate) programs: Programs,
     /// An archive with the image of all containers.
     pub(crate) image: PathBuf,
+    pub(crate) given: Given,
 }
 
 impl Task {
@@ -50,18 +54,21 @@ pub(crate) fn measure(
     step: &Step,
     dir: &Path,
     programs: &Programs,
-    image: &Path,
+    given: &Given,
     is_stopped: &Arc<AtomicBool>,
 ) -> anyhow::Result<Measured> {
     let work = dir.join("cell");
     clear(&work)?;
     fs::create_dir_all(&work)?;
+    let image = dir.join(IMAGE_FILE);
+    let given = given.clone();
     let task = Task {
         scenario: step.scenario.name.to_owned(),
         configuration: step.configuration.name().to_owned(),
         work: work.clone(),
         programs: programs.clone(),
-        image: image.to_owned(),
+        image,
+        given,
     };
     let done = run_inside(&task, is_stopped).and_then(|()| {
         let text = fs::read(task.result()).context("it has written no result")?;
@@ -123,10 +130,14 @@ fn last_lines(work: &Path) -> String {
 /// The logs of the last measurement that has failed.
 fn keep_logs(work: &Path, to: &Path) {
     let copied = crate::make_empty(to).and_then(|()| {
-        for entry in fs::read_dir(work)? {
+        let own = fs::read_dir(work)?;
+        // What containers have written; there is none before kubelet.
+        let theirs = fs::read_dir(work.join("out")).into_iter().flatten();
+        for entry in own.chain(theirs) {
             let path = entry?.path();
-            let is_kept =
-                path.extension().is_some_and(|it| it == "log" || it == "json" || it == "yaml");
+            let is_kept = path
+                .extension()
+                .is_some_and(|it| ["log", "json", "yaml", "txt"].iter().any(|kept| it == *kept));
             if let Some(name) = path.file_name().filter(|_| is_kept) {
                 fs::copy(&path, to.join(name))?;
             }

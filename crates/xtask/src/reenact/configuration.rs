@@ -1,5 +1,6 @@
 //! The ways of giving CPUs to containers that are compared. Pure.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::machine::Machine;
@@ -21,13 +22,36 @@ pub(crate) enum Configuration {
     Proxy,
     /// Bayplan as an NRI plugin of containerd.
     Nri,
+    /// Another CRI proxy, such as CRI-RM, by a command that is given.
+    GivenProxy,
+    /// Another NRI plugin, such as one of nri-plugins, by a command that is given.
+    GivenPlugin,
 }
 
-use Configuration::{Control, NoPinning, Nri, Proxy, Static, StaticFullCores, StaticTopology};
+/// Commands of the shell for other systems. They find the paths of their sockets in `RUNTIME`, `SOCKET` and `NRI`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Given {
+    pub(crate) proxy: Option<String>,
+    pub(crate) plugin: Option<String>,
+}
+
+use Configuration::{
+    Control, GivenPlugin, GivenProxy, NoPinning, Nri, Proxy, Static, StaticFullCores,
+    StaticTopology,
+};
 
 /// In the order of tables.
-pub(crate) const CONFIGURATIONS: [Configuration; 7] =
-    [NoPinning, Control, Static, StaticTopology, StaticFullCores, Proxy, Nri];
+pub(crate) const CONFIGURATIONS: [Configuration; 9] = [
+    NoPinning,
+    Control,
+    Static,
+    StaticTopology,
+    StaticFullCores,
+    GivenProxy,
+    GivenPlugin,
+    Proxy,
+    Nri,
+];
 
 impl Configuration {
     /// As on the command line and in JSON.
@@ -40,6 +64,8 @@ impl Configuration {
             StaticFullCores => "static-full-cores",
             Proxy => "bayplan",
             Nri => "bayplan-nri",
+            GivenProxy => "proxy",
+            GivenPlugin => "plugin",
         }
     }
 
@@ -53,6 +79,8 @@ impl Configuration {
             StaticFullCores => "static CPU manager, full-pcpus-only",
             Proxy => "Bayplan (CRI proxy)",
             Nri => "Bayplan (NRI plugin)",
+            GivenProxy => "the CRI proxy that was given",
+            GivenPlugin => "the NRI plugin that was given",
         }
     }
 
@@ -64,19 +92,30 @@ impl Configuration {
         matches!(self, Proxy | Nri)
     }
 
+    /// CRI-RM's annotations have an effect.
+    pub(crate) fn reads_annotations(self) -> bool {
+        matches!(self, Proxy | Nri | GivenProxy | GivenPlugin)
+    }
+
     /// Kubelet does the pinning.
     pub(crate) fn is_static(self) -> bool {
         matches!(self, Static | StaticTopology | StaticFullCores)
     }
 
     /// Why it shows nothing on this machine.
-    pub(crate) fn left_out(self, machine: &Machine) -> Option<&'static str> {
+    pub(crate) fn left_out(self, machine: &Machine, given: &Given) -> Option<&'static str> {
         match self {
             StaticTopology if machine.numa_nodes < 2 => {
                 Some("one NUMA node: the topology manager has nothing to align")
             }
             StaticFullCores if machine.threads_per_core < 2 => {
                 Some("one thread per core: whole cores are CPUs")
+            }
+            GivenProxy if given.proxy.is_none() => {
+                Some("no --proxy COMMAND, as for CRI-RM, was given")
+            }
+            GivenPlugin if given.plugin.is_none() => {
+                Some("no --plugin COMMAND, as for nri-plugins, was given")
             }
             _ => None,
         }
@@ -85,7 +124,7 @@ impl Configuration {
     /// What it adds to kubelet's configuration.
     pub(crate) fn kubelet_options(self) -> Json {
         match self {
-            NoPinning | Control | Proxy | Nri => {
+            NoPinning | Control | Proxy | Nri | GivenProxy | GivenPlugin => {
                 json!({ "cpuManagerPolicy": "none", "memoryManagerPolicy": "None" })
             }
             Static => json!({ "cpuManagerPolicy": "static" }),

@@ -28,7 +28,10 @@ pub(crate) struct Pod {
     pub(crate) qos: Qos,
     /// Requested, and the limit of a Guaranteed pod, in thousandths of a CPU; nothing for BestEffort.
     pub(crate) milli: usize,
-    pub(crate) orchestration: Option<Orchestration>,
+    /// Of the pod, as names and values.
+    pub(crate) labels: Json,
+    /// As [`Self::labels`].
+    pub(crate) annotations: Json,
     /// Has an address of its own, at the other end of a veth.
     pub(crate) has_network: bool,
 }
@@ -40,8 +43,8 @@ impl Pod {
         milli: usize,
         script: impl Into<String>,
     ) -> Pod {
-        let (script, orchestration, has_network) = (script.into(), None, false);
-        Pod { name, script, qos, milli, orchestration, has_network }
+        let (script, labels, annotations) = (script.into(), json!({}), json!({}));
+        Pod { name, script, qos, milli, labels, annotations, has_network: false }
     }
 
     /// The file's content.
@@ -63,12 +66,15 @@ impl Pod {
         let mounts: Vec<Json> = mounts
             .map(|(name, _, to)| json!({ "name": name, "mountPath": to, "readOnly": to != OUT }))
             .collect();
-        let (labels, annotations) =
-            self.orchestration.map_or_else(|| (json!({}), json!({})), Orchestration::metadata);
         json!({
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": { "name": self.name, "namespace": "default", "labels": labels, "annotations": annotations },
+            "metadata": {
+                "name": self.name,
+                "namespace": "default",
+                "labels": self.labels,
+                "annotations": self.annotations,
+            },
             "spec": {
                 "hostNetwork": !self.has_network,
                 "restartPolicy": "Never",
@@ -105,7 +111,7 @@ impl Pod {
 
 impl Orchestration {
     /// Labels and annotations.
-    fn metadata(self) -> (Json, Json) {
+    pub(crate) fn metadata(self) -> (Json, Json) {
         let (class, spec) = match self {
             Orchestration::Lse => ("LSE", r#"{"preferredCPUBindPolicy":"FullPCPUs"}"#),
             Orchestration::Lsr => (
@@ -118,6 +124,32 @@ impl Orchestration {
             json!({ "scheduling.koordinator.sh/resource-spec": spec }),
         )
     }
+}
+
+/// A script that runs commands one after the other as soon as there is a file `go`, and writes `NAME.txt`: before each output `step KEY`, and `end` after the last.
+pub(crate) fn steps_script(name: &str, steps: &[(&str, String)]) -> String {
+    let mut script = format!("while [ ! -e {OUT}/go ]; do /bin/busybox sleep 0.05; done\n");
+    for (key, command) in steps {
+        script.push_str(&format!("echo step {key} >> {OUT}/{name}.txt\n"));
+        script.push_str(&format!("{command} >> {OUT}/{name}.txt 2>&1\n"));
+    }
+    // It stays until it is ended, so that kubelet has nothing to do while others are measured.
+    script.push_str(&format!("echo end >> {OUT}/{name}.txt\nexec /bin/busybox sleep 1000000\n"));
+    script
+}
+
+/// Puts a client near redis, or far from it, in CRI-RM's words.
+pub(crate) fn affinity(is_near: bool) -> Json {
+    let name = if is_near { "affinity" } else { "anti-affinity" };
+    let expression = json!({
+        "main": [{
+            "scope": { "key": "pod/name", "operator": "Matches", "values": ["redis-*"] },
+            "match": { "key": "name", "operator": "Equals", "values": ["main"] },
+            "weight": 10,
+        }],
+    });
+    // JSON is YAML.
+    json!({ format!("cri-resource-manager.intel.com/{name}"): expression.to_string() })
 }
 
 /// Where Debian's packages below `root` have their libraries.
@@ -140,17 +172,9 @@ pub(crate) fn noise_script(noise: Noise, workers: usize) -> String {
     }
 }
 
-/// Runs compute kernels one after the other as soon as there is a file `go`, each for so many seconds, and writes `NAME.txt`, which ends with `end`.
-pub(crate) fn kernels_script(name: &str, kernels: &[(&str, String)], seconds: u32) -> String {
-    let mut script = format!("while [ ! -e {OUT}/go ]; do /bin/busybox sleep 0.05; done\n");
-    for (kernel, arguments) in kernels {
-        script.push_str(&format!(
-            "echo kernel {kernel} >> {OUT}/{name}.txt\n/usr/bin/stress-ng {arguments} --timeout {seconds}s --metrics-brief >> {OUT}/{name}.txt 2>&1\n"
-        ));
-    }
-    // It stays until it is ended, so that kubelet has nothing to do while others are measured.
-    script.push_str(&format!("echo end >> {OUT}/{name}.txt\nexec /bin/busybox sleep 1000000\n"));
-    script
+/// A compute kernel for so many seconds.
+pub(crate) fn kernel_command(arguments: &str, seconds: u32) -> String {
+    format!("/usr/bin/stress-ng {arguments} --timeout {seconds}s --metrics-brief")
 }
 
 /// A web server that answers with one short text.
@@ -172,10 +196,19 @@ pub(crate) fn network_script() -> String {
     format!("exec {UNPACKED}/usr/bin/qperf")
 }
 
-/// The parts of a text of [`kernels_script`], by kernel; `None` while it is not complete.
-pub(crate) fn split_kernels(text: &str) -> Option<Vec<(&str, &str)>> {
+/// DPDK's test program between two ports that lead nowhere, on all CPUs of the container; prints packets per second every second. Without huge pages, which most
+/// machines have not set aside.
+pub(crate) fn packets_script(name: &str) -> String {
+    let drivers = libraries(UNPACKED);
+    format!(
+        "/bin/busybox mkdir -p /var/run; cpus=$(/bin/busybox awk '/^Cpus_allowed_list/ {{ print $2 }}' /proc/self/status); exec {UNPACKED}/usr/bin/dpdk-testpmd --no-huge -m 128 --no-pci --no-telemetry --lcores \"(0-1)@($cpus)\" -d $(echo {drivers}/librte_net_null.so.??) -d $(echo {drivers}/librte_mempool_ring.so.??) --vdev net_null0 --vdev net_null1 -- --forward-mode=io --auto-start --stats-period 1 --total-num-mbufs=2048 > {OUT}/{name}.txt 2>&1"
+    )
+}
+
+/// The parts of a text of [`steps_script`], by key; `None` while it is not complete.
+pub(crate) fn split_steps(text: &str) -> Option<Vec<(&str, &str)>> {
     let text = text.trim_end().strip_suffix("\nend")?;
-    let parts = text.split("kernel ").filter(|it| !it.trim().is_empty());
+    let parts = text.split("step ").filter(|it| !it.trim().is_empty());
     parts.map(|part| part.split_once('\n')).collect()
 }
 
@@ -203,10 +236,8 @@ mod tests {
 
     #[test]
     fn koordinators_words_are_on_the_pod() {
-        let pod = Pod {
-            orchestration: Some(Orchestration::Lse),
-            ..Pod::new("a", Qos::Guaranteed, 1000, "true")
-        };
+        let (labels, annotations) = Orchestration::Lse.metadata();
+        let pod = Pod { labels, annotations, ..Pod::new("a", Qos::Guaranteed, 1000, "true") };
         let metadata = manifest(&pod)["metadata"].clone();
         assert_eq!(metadata["labels"]["koordinator.sh/qosClass"], "LSE");
         let spec = metadata["annotations"]["scheduling.koordinator.sh/resource-spec"].as_str();
@@ -214,11 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn what_kernels_have_written_is_split_when_it_is_complete() {
-        let text = "kernel matrix\nstress-ng: a\nstress-ng: b\nkernel fft\nstress-ng: c\nend\n";
+    fn what_steps_have_written_is_split_when_it_is_complete() {
+        let text = "step matrix\nstress-ng: a\nstress-ng: b\nstep fft\nstress-ng: c\nend\n";
         let expected = vec![("matrix", "stress-ng: a\nstress-ng: b\n"), ("fft", "stress-ng: c")];
-        assert_eq!(split_kernels(text), Some(expected));
-        assert_eq!(split_kernels("kernel matrix\nstress-ng: a\n"), None);
-        assert_eq!(split_kernels(""), None);
+        assert_eq!(split_steps(text), Some(expected));
+        assert_eq!(split_steps("step matrix\nstress-ng: a\n"), None);
+        assert_eq!(split_steps(""), None);
     }
 }

@@ -34,7 +34,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::cell::Task;
-use self::configuration::{CONFIGURATIONS, Configuration};
+use self::configuration::{CONFIGURATIONS, Configuration, Given};
 use self::machine::Machine;
 use self::manifest::IMAGE;
 use self::programs::Programs;
@@ -47,9 +47,11 @@ use crate::{image, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask reenact [--list] [--scenario NAME[,NAME]] [--configuration NAME[,NAME]] [--rounds N] [-o text|json] [--out DIR] [--bayplan FILE]
+                      [--proxy COMMAND] [--plugin COMMAND]
                          the measurements of the documents that Bayplan replaces, on this machine, as root: every scenario under every configuration, alternating,
                          10 rounds; --list says what this machine can show. Tables are printed, and DIR (target/reenact) gets results.json and box plots. Bayplan
-                         is built in release mode if no FILE is given; Ctrl-C ends it, prints what there is, and leaves nothing running
+                         is built in release mode if no FILE is given. COMMAND starts another system to compare with, such as CRI-RM or a plugin of nri-plugins, and finds
+                         its sockets in $RUNTIME (containerd), $SOCKET (for kubelet) and $NRI. Ctrl-C ends it, prints what there is, and leaves nothing running
 ";
 
 /// What is asked on the command line.
@@ -92,10 +94,9 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
     // Copies, so that a build during a run changes nothing of it.
     programs.bayplan = copied(&programs.bayplan, &dir.join("bayplan"))?;
     programs.inside = copied(&std::env::current_exe()?, &dir.join("xtask"))?;
-    let archive = dir.join("image.tar");
-    fs::write(&archive, make_image()?)?;
+    fs::write(dir.join(cell::IMAGE_FILE), make_image()?)?;
     let mut report = begin(args, &options, machine, &planned, &programs)?;
-    play_all(&planned, &dir, &programs, &archive, &is_stopped, &mut report);
+    play_all(&planned, &options.wanted.given, &dir, &programs, &is_stopped, &mut report);
     cell::clear(&dir.join("cell"))?;
     report.sum_up();
     let out = options.out.unwrap_or_else(|| workspace().join("target/reenact"));
@@ -155,6 +156,8 @@ fn parse(args: &[&str]) -> anyhow::Result<Option<Options>> {
             },
             "--out" => options.out = Some(value.into()),
             "--bayplan" => options.bayplan = Some(value.into()),
+            "--proxy" => options.wanted.given.proxy = Some(value.to_owned()),
+            "--plugin" => options.wanted.given.plugin = Some(value.to_owned()),
             _ => return Ok(None),
         }
     }
@@ -233,9 +236,9 @@ fn begin(
 /// Until all are made, or a signal comes.
 fn play_all(
     planned: &Schedule,
+    given: &Given,
     dir: &Path,
     programs: &Programs,
-    archive: &Path,
     is_stopped: &Arc<AtomicBool>,
     report: &mut Report,
 ) {
@@ -246,7 +249,7 @@ fn play_all(
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().unwrap_or_default().to_owned();
         let begun = Instant::now();
-        let measured = cell::measure(step, dir, programs, archive, is_stopped);
+        let measured = cell::measure(step, dir, programs, given, is_stopped);
         let took = begun.elapsed().as_secs();
         let head = format!("{}/{all} round {round} {scenario}, {configuration} ({took} s)", at + 1);
         if is_stopped.load(Ordering::Relaxed) {

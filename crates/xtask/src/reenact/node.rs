@@ -18,6 +18,8 @@ use super::manifest::IMAGE;
 
 const RUNTIME: &str = "/run/containerd/containerd.sock";
 const BAYPLAN: &str = "/run/bayplan/bayplan.sock";
+/// Of a proxy that was given.
+const PROXY: &str = "/run/proxy.sock";
 const PLUGINS: &str = "/run/nri/nri.sock";
 const METRICS: u16 = 9478;
 const PODS: u16 = 10255;
@@ -67,8 +69,13 @@ pub(crate) fn start(task: &Task, configuration: Configuration) -> anyhow::Result
     make_directories(&task.work)?;
     make_control_groups()?;
     start_containerd(task)?;
-    if configuration.is_bayplan() {
-        start_bayplan(task, configuration)?;
+    match configuration {
+        _ if configuration.is_bayplan() => start_bayplan(task, configuration)?,
+        Configuration::GivenProxy => start_given("proxy", task.given.proxy.as_deref(), &task.work)?,
+        Configuration::GivenPlugin => {
+            start_given("plugin", task.given.plugin.as_deref(), &task.work)?
+        }
+        _ => {}
     }
     start_kubelet(task, configuration)
 }
@@ -240,9 +247,32 @@ fn start_bayplan(task: &Task, configuration: Configuration) -> anyhow::Result<()
     })
 }
 
+/// A proxy has started when it listens, a plugin when containerd has a connection to it.
+fn start_given(name: &str, line: Option<&str>, work: &Path) -> anyhow::Result<()> {
+    let line = line.with_context(|| format!("no --{name}"))?;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec {line}")]);
+    shell.envs([("RUNTIME", RUNTIME), ("SOCKET", PROXY), ("NRI", PLUGINS)]);
+    let child = spawn(name, shell, work)?;
+    await_up(name, child, work, || match name {
+        "proxy" => UnixStream::connect(PROXY).is_ok(),
+        _ => fs::read_to_string("/proc/net/unix").is_ok_and(|it| has_connection(&it, PLUGINS)),
+    })
+}
+
+/// Whether /proc/net/unix has a connection (state 03) that was accepted at this path.
+fn has_connection(text: &str, path: &str) -> bool {
+    let cells = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    cells.into_iter().any(|it| it.get(5) == Some(&"03") && it.get(7) == Some(&path))
+}
+
 fn start_kubelet(task: &Task, configuration: Configuration) -> anyhow::Result<()> {
     let work = &task.work;
-    let runtime = if configuration == Configuration::Proxy { BAYPLAN } else { RUNTIME };
+    let runtime = match configuration {
+        Configuration::Proxy => BAYPLAN,
+        Configuration::GivenProxy => PROXY,
+        _ => RUNTIME,
+    };
     let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -341,4 +371,20 @@ pub(crate) fn await_running(name: &str) -> anyhow::Result<Running> {
         let address = status["podIP"].as_str().unwrap_or_default().to_owned();
         Ok(Some(Running { container: container.to_owned(), address }))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_is_there_when_the_runtime_has_accepted_it() {
+        let listening = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+                         0000000000000000: 00000002 00000000 00010000 0001 01 81 /run/nri/nri.sock\n";
+        assert!(!has_connection(listening, PLUGINS));
+        let accepted =
+            "0000000000000000: 00000003 00000000 00000000 0001 03 95 /run/nri/nri.sock\n";
+        assert!(has_connection(&format!("{listening}{accepted}"), PLUGINS));
+        assert!(!has_connection(accepted, PROXY));
+    }
 }

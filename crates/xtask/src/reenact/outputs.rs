@@ -2,9 +2,10 @@
 
 use anyhow::{Context as _, ensure};
 
-/// Latencies of one operation, in milliseconds.
+/// What clients of redis have seen of one operation; percentiles of latency in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Percentiles {
+pub(crate) struct RedisLoad {
+    pub(crate) requests_per_second: f64,
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
@@ -21,7 +22,10 @@ pub(crate) struct WebLoad {
 
 /// From what `redis-benchmark` prints of one operation: lines such as `99.219% <= 2.367 milliseconds (cumulative count 99220)`. A percentile is the first
 /// line that reaches it, so that it is never told too low.
-pub(crate) fn parse_redis(text: &str) -> anyhow::Result<Percentiles> {
+pub(crate) fn parse_redis(text: &str) -> anyhow::Result<RedisLoad> {
+    let rate = text.rsplit_once("throughput summary: ").map(|(_, rest)| rest);
+    let rate = rate.and_then(|it| it.split_whitespace().next());
+    let rate = rate.with_context(|| format!("redis-benchmark has not come to its end: {text}"))?;
     let text = text.rsplit_once("Latency by percentile distribution:");
     let (_, text) = text.context("redis-benchmark has printed no percentiles")?;
     let (text, _) = text.split_once("Cumulative distribution").unwrap_or((text, ""));
@@ -35,7 +39,13 @@ pub(crate) fn parse_redis(text: &str) -> anyhow::Result<Percentiles> {
         let found = rows.iter().find(|(percent, _)| *percent >= wanted).map(|(_, it)| *it);
         found.with_context(|| format!("redis-benchmark has printed no {wanted}th percentile"))
     };
-    Ok(Percentiles { p50: reach(50.0)?, p99: reach(99.0)?, p999: reach(99.9)? })
+    let rate = rate.parse().with_context(|| format!("redis-benchmark's rate `{rate}`"))?;
+    Ok(RedisLoad {
+        requests_per_second: rate,
+        p50: reach(50.0)?,
+        p99: reach(99.0)?,
+        p999: reach(99.9)?,
+    })
 }
 
 /// From `wrk --latency`.
@@ -93,6 +103,20 @@ pub(crate) fn parse_qperf(text: &str) -> anyhow::Result<(f64, f64)> {
     Ok((value("bw", "bytes/sec")?, value("latency", "ns")?))
 }
 
+/// From what `dpdk-testpmd --stats-period` has printed so far: packets per second that all ports have sent, of each period. The last one may not be complete, and is
+/// left out.
+pub(crate) fn parse_testpmd(text: &str) -> Vec<f64> {
+    let periods = text.split("Port statistics").skip(1);
+    let rates = periods.map(|period| {
+        let ports = period.lines().filter_map(|line| line.trim().strip_prefix("Tx-pps:"));
+        let ports = ports.filter_map(|it| it.split_whitespace().next()?.parse::<f64>().ok());
+        ports.sum::<f64>()
+    });
+    let mut rates: Vec<f64> = rates.collect();
+    rates.pop();
+    rates
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,12 +124,14 @@ mod tests {
     const REDIS: &str = include_str!("recorded/redis-benchmark.txt");
     const WRK: &str = include_str!("recorded/wrk.txt");
     const STRESS_NG: &str = include_str!("recorded/stress-ng.txt");
+    const TESTPMD: &str = include_str!("recorded/testpmd.txt");
     const QPERF: &str = include_str!("recorded/qperf.txt");
 
     #[test]
     fn a_percentile_of_redis_is_the_first_line_that_reaches_it() {
-        let read = parse_redis(REDIS).unwrap();
-        assert_eq!(read, Percentiles { p50: 0.127, p99: 2.367, p999: 8.175 });
+        let expected =
+            RedisLoad { requests_per_second: 69979.01, p50: 0.127, p99: 2.367, p999: 8.175 };
+        assert_eq!(parse_redis(REDIS).unwrap(), expected);
         // Progress that is cut off, as after a kill.
         assert!(parse_redis(REDIS.split_once("99.902%").unwrap().0).is_err());
         assert!(parse_redis("").is_err());
@@ -129,6 +155,12 @@ mod tests {
         assert!(parse_stress_ng("stress-ng: info:  [1] dispatching hogs: 1 cpu").is_err());
         let stuck = STRESS_NG.replace("3215.72", "   0.00");
         assert!(parse_stress_ng(&stuck).is_err());
+    }
+
+    #[test]
+    fn packets_of_all_ports_count_once_a_period_is_complete() {
+        assert_eq!(parse_testpmd(TESTPMD), [0.0, 13_101_618.0]);
+        assert_eq!(parse_testpmd("EAL: Detected CPU lcores: 2"), [0.0; 0]);
     }
 
     #[test]

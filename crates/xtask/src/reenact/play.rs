@@ -16,21 +16,28 @@ use bayplan_types::CpuSet;
 
 use super::cell::{CGROUP_ROOT, Task, below, hierarchies};
 use super::manifest::{
-    Pod, Surroundings, kernels_script, network_script, noise_script, redis_script, split_kernels,
-    web_script,
+    Pod, Surroundings, affinity, kernel_command, network_script, noise_script, packets_script,
+    redis_script, split_steps, steps_script, web_script,
 };
 use super::node::{Running, await_running, submit, wait_for};
-use super::outputs::{parse_qperf, parse_redis, parse_stress_ng, parse_wrk};
+use super::outputs::{parse_qperf, parse_redis, parse_stress_ng, parse_testpmd, parse_wrk};
 use super::report::Measured;
-use super::scenario::{KERNELS, Kernel, MESSAGES, Noise, Orchestration, PAIR, Play, Qos, pair};
+use super::scenario::{
+    BACKGROUND, KERNELS, Kernel, MESSAGES, Noise, Orchestration, PAIR, Play, Qos, pair,
+};
 use super::sizes::Sizes;
+use super::statistics::Spread;
 
 const REDIS: u16 = 6379;
+/// Clients, bytes of a value, keys, and digits, as redis-benchmark understands them.
+const ASKING: &str = "-c 50 -d 32 -r 10000 --precision 3";
 const WEB: [u16; 2] = [8000, 8001];
 /// Seconds of each compute kernel, of load on a web server, and of a figure of qperf.
 const KERNEL_SECONDS: u32 = 2;
 const PAIR_SECONDS: u32 = 4;
 const WEB_SECONDS: &str = "5s";
+/// Seconds of testpmd that are measured.
+const PACKET_PERIODS: usize = 5;
 const QPERF_SECONDS: &str = "1";
 /// Load that is not measured, until caches and frequencies are as they stay.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -61,6 +68,8 @@ pub(crate) fn play(task: &Task, play: Play) -> anyhow::Result<Measured> {
         Play::Alone => stage.alone(),
         Play::Web(orchestration) => stage.web(orchestration),
         Play::Network => stage.network(),
+        Play::Packets => stage.packets(),
+        Play::Affinity { is_near } => stage.affinity(is_near),
     }
 }
 
@@ -84,8 +93,8 @@ impl Stage<'_> {
         sleep(WARM_UP);
         let client = |operation: &str, requests: &str| {
             let mut program = self.client(&running, 1, "/usr/bin/redis-benchmark")?;
-            program.args(["-p", &REDIS.to_string(), "-c", "50", "-d", "32", "-r", "10000"]);
-            program.args(["--precision", "3", "-t", operation, "-n", requests]);
+            program.args(["-p", &REDIS.to_string(), "-t", operation, "-n", requests]);
+            program.args(ASKING.split(' '));
             output(&mut program)
         };
         client("set", "10000")?;
@@ -102,11 +111,35 @@ impl Stage<'_> {
         Ok(self.measured(values, before))
     }
 
+    fn affinity(&mut self, is_near: bool) -> anyhow::Result<Measured> {
+        self.run(Pod::new("redis", Qos::BestEffort, 0, redis_script(REDIS)))?;
+        let ask = |operation| {
+            let client = "/usr/bin/redis-benchmark";
+            let command = format!("{client} -p {REDIS} {ASKING} -t {operation} -n 200000");
+            (operation, command)
+        };
+        let script = steps_script("client", &["set", "get"].map(ask));
+        let client = Pod::new("client", Qos::BestEffort, 0, script);
+        self.run(Pod { annotations: affinity(is_near), ..client })?;
+        wait_for("redis", Duration::from_secs(30), || {
+            Ok(TcpStream::connect(("127.0.0.1", REDIS)).ok())
+        })?;
+        sleep(WARM_UP);
+        self.go()?;
+        let mut values = BTreeMap::new();
+        for (operation, text) in self.steps("client")? {
+            let told = parse_redis(&text)?;
+            values.insert(format!("{operation}_rps"), told.requests_per_second);
+            values.insert(format!("{operation}_p50"), told.p50);
+        }
+        Ok(self.measured(values, None))
+    }
+
     fn aggressor(&mut self) -> anyhow::Result<Measured> {
         let Sizes { half, beside_milli, aggressors, .. } = self.sizes;
         let noise = noise_script(Noise::Cpu, aggressors);
         self.run(Pod::new("background-1", Qos::Burstable, beside_milli, noise))?;
-        let script = kernels_script("victim", &sized(&KERNELS, half), KERNEL_SECONDS);
+        let script = steps_script("victim", &sized(&KERNELS, half, KERNEL_SECONDS));
         self.run(Pod::new("victim", Qos::Guaranteed, half * 1000, script))?;
         sleep(WARM_UP);
         let before = self.background();
@@ -123,7 +156,7 @@ impl Stage<'_> {
             ("burstable", Qos::Burstable, beside_milli, pair.burstable),
         ];
         for (name, qos, milli, kernel) in pods {
-            let script = kernels_script(name, &sized(&[kernel], half), PAIR_SECONDS);
+            let script = steps_script(name, &sized(&[kernel], half, PAIR_SECONDS));
             self.run(Pod::new(name, qos, milli, script))?;
         }
         sleep(WARM_UP);
@@ -137,7 +170,7 @@ impl Stage<'_> {
 
     fn alone(&mut self) -> anyhow::Result<Measured> {
         let half = self.sizes.half;
-        let script = kernels_script("alone", &sized(&PAIR, half), PAIR_SECONDS);
+        let script = steps_script("alone", &sized(&PAIR, half, PAIR_SECONDS));
         self.run(Pod::new("alone", Qos::Guaranteed, half * 1000, script))?;
         sleep(WARM_UP);
         let before = self.background();
@@ -149,16 +182,15 @@ impl Stage<'_> {
     fn web(&mut self, orchestration: Orchestration) -> anyhow::Result<Measured> {
         let Sizes { web, second_web_milli, .. } = self.sizes;
         let [port, second_port] = WEB;
-        let pod = |name, milli, port| Pod {
-            orchestration: Some(orchestration),
-            ..Pod::new(name, Qos::Guaranteed, milli, web_script(port, web))
+        let pod = |name, milli, port| {
+            let pod = Pod::new(name, Qos::Guaranteed, milli, web_script(port, web));
+            // Without a whole CPU it cannot have one of its own.
+            let is_whole = milli.is_multiple_of(1000);
+            let (labels, annotations) = orchestration.metadata();
+            if is_whole { Pod { labels, annotations, ..pod } } else { pod }
         };
         let measured = self.run(pod("web-1", web * 1000, port))?;
-        // Without a whole CPU it cannot have one of its own.
-        let second = pod("web-2", second_web_milli, second_port);
-        let is_whole = second_web_milli.is_multiple_of(1000);
-        let orchestration = second.orchestration.filter(|_| is_whole);
-        self.run(Pod { orchestration, ..second })?;
+        self.run(pod("web-2", second_web_milli, second_port))?;
         for port in WEB {
             wait_for("nginx", Duration::from_secs(30), || {
                 Ok(TcpStream::connect(("127.0.0.1", port)).ok())
@@ -225,27 +257,59 @@ impl Stage<'_> {
         Ok(self.measured(values, None))
     }
 
+    fn packets(&mut self) -> anyhow::Result<Measured> {
+        self.run(Pod::new("testpmd", Qos::Guaranteed, 1000, packets_script("testpmd")))?;
+        let file = self.task.work.join("out/testpmd.txt");
+        // Millions per second in so many periods that begin from now on; the one that is under way counts for nothing.
+        let rate = || {
+            let first = parse_testpmd(&fs::read_to_string(&file).unwrap_or_default()).len() + 1;
+            let limit = Duration::from_secs(60);
+            let text = wait_for("packets", limit, || {
+                let text = fs::read_to_string(&file).unwrap_or_default();
+                let is_complete = parse_testpmd(&text).len() >= first + PACKET_PERIODS;
+                Ok(is_complete.then_some(text))
+            })?;
+            let rates = parse_testpmd(&text).into_iter().skip(first).take(PACKET_PERIODS);
+            let spread = Spread::of(&rates.collect::<Vec<f64>>()).context("rates")?;
+            anyhow::Ok(spread.median / 1e6)
+        };
+        let mut values = BTreeMap::from([("packets_alone".to_owned(), rate()?)]);
+        let noise = noise_script(Noise::Cpu, 2 * self.sizes.aggressors);
+        self.run(Pod::new("background-1", Qos::Burstable, self.sizes.noise_milli, noise))?;
+        sleep(WARM_UP);
+        let before = self.background();
+        values.insert("packets_noisy".to_owned(), rate()?);
+        Ok(self.measured(values, before))
+    }
+
     /// Lets compute kernels begin.
     fn go(&self) -> anyhow::Result<()> {
         Ok(fs::write(self.task.work.join("out/go"), "")?)
     }
 
-    /// Milliseconds per operation of each kernel that a pod has run, once it has.
+    /// What a pod's steps have printed, by their keys, once all have.
+    fn steps(&self, name: &str) -> anyhow::Result<Vec<(String, String)>> {
+        let file = self.task.work.join(format!("out/{name}.txt"));
+        // A starved kernel takes longer than its seconds to end.
+        wait_for(name, Duration::from_secs(180), || {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            let steps = split_steps(&text).map(|it| {
+                it.into_iter().map(|(key, text)| (key.to_owned(), text.to_owned())).collect()
+            });
+            Ok(steps)
+        })
+    }
+
+    /// Milliseconds per operation of each kernel that a pod has run.
     fn kernels(
         &self,
         name: &str,
         key: impl Fn(&str) -> String,
     ) -> anyhow::Result<BTreeMap<String, f64>> {
-        let file = self.task.work.join(format!("out/{name}.txt"));
-        // A starved kernel takes longer than its seconds to end.
-        let text = wait_for(name, Duration::from_secs(180), || {
-            let text = fs::read_to_string(&file).unwrap_or_default();
-            Ok(split_kernels(&text).is_some().then_some(text))
-        })?;
-        let parts = split_kernels(&text).context("it was complete")?;
+        let steps = self.steps(name)?;
         let time =
-            |(kernel, text): (&str, &str)| Ok((key(kernel), 1000.0 / parse_stress_ng(text)?));
-        parts.into_iter().map(time).collect()
+            |(kernel, text): &(String, String)| Ok((key(kernel), 1000.0 / parse_stress_ng(text)?));
+        steps.iter().map(time).collect()
     }
 
     /// A load generator for a container, on so many of the lowest CPUs that the container does not own.
@@ -270,20 +334,25 @@ impl Stage<'_> {
 
     /// With where the kernel lets everything run now, and what the background has got since `before`.
     fn measured(&self, values: BTreeMap<String, f64>, before: Option<(f64, Instant)>) -> Measured {
+        let mut values = values;
         let background_cpus = before.zip(self.background()).map(|((seconds, at), (now, end))| {
             (now - seconds) / end.duration_since(at).as_secs_f64()
         });
+        values.extend(background_cpus.map(|it| (BACKGROUND.to_owned(), it)));
         let cpus = self.running.iter().map(|(name, it)| {
             let cpus = cpus_of(&it.container).unwrap_or_else(|error| format!("{error:#}"));
             ((*name).to_owned(), cpus)
         });
-        Measured { values, cpus: cpus.collect(), background_cpus }
+        Measured { values, cpus: cpus.collect() }
     }
 }
 
-/// Kernels with the number of their processes.
-fn sized(kernels: &[Kernel], processes: usize) -> Vec<(&'static str, String)> {
-    let size = |(name, arguments): &Kernel| (*name, arguments.replace('N', &processes.to_string()));
+/// Commands of kernels with the number of their processes.
+fn sized(kernels: &[Kernel], processes: usize, seconds: u32) -> Vec<(&'static str, String)> {
+    let processes = processes.to_string();
+    let size = |(name, arguments): &Kernel| {
+        (*name, kernel_command(&arguments.replace('N', &processes), seconds))
+    };
     kernels.iter().map(size).collect()
 }
 

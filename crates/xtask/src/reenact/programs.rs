@@ -14,7 +14,7 @@ use crate::setup::find_program;
 use crate::{cargo, workspace};
 
 /// Only unpacked: installing them would start a web server, and add libraries.
-const UNPACKED: [&str; 3] = ["nginx", "qperf", "wrk"];
+const UNPACKED: [&str; 4] = ["dpdk-dev", "nginx", "qperf", "wrk"];
 const KUBERNETES: &str = "1.34";
 
 /// Full paths.
@@ -143,7 +143,7 @@ fn build_bayplan() -> anyhow::Result<PathBuf> {
 
 /// With what they need and the machine lacks.
 fn unpack() -> anyhow::Result<PathBuf> {
-    let root = made_once("reenact-programs", |dir| {
+    let root = made_once(&format!("reenact-{}", UNPACKED.join("-")), |dir| {
         let fetched = dir.join("fetched");
         fs::create_dir_all(fetched.join("partial"))?;
         run_apt(&["update", "--quiet"])?;

@@ -15,13 +15,10 @@ const ROUNDS_MIN: usize = 3;
 /// What one measurement has given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// Figures by the key of their metric.
+    /// Figures by the key of their metric; `background` also where no table has it.
     pub(crate) values: BTreeMap<String, f64>,
     /// The CPUs on which the kernel lets each container run, by `pod/container`.
     pub(crate) cpus: BTreeMap<String, String>,
-    /// CPU seconds per second that the background has got, where there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) background_cpus: Option<f64>,
 }
 
 /// A measurement with its place in the run.

@@ -43,6 +43,10 @@ pub(crate) enum Play {
     Web(Orchestration),
     /// TCP over a veth, first alone and then beside a hog.
     Network,
+    /// Packets between two virtual ports of DPDK, first alone and then beside a hog.
+    Packets,
+    /// redis and its client as pods, where the client asks to be near redis, or far from it.
+    Affinity { is_near: bool },
 }
 
 /// The form of the seed's table.
@@ -80,10 +84,11 @@ pub(crate) struct Scenario {
 
 const CRI_RM: &str = "CRI Resource Manager, technology guide";
 const CPU_MANAGER: &str = "Kubernetes, feature highlight: CPU Manager";
+const CMK: &str = "Enhanced Platform Awareness, application note (CMK)";
 const KOORDINATOR: &str = "Koordinator, fine-grained CPU orchestration";
 
 /// In the order in which they are played.
-pub(crate) const SCENARIOS: [Scenario; 11] = [
+pub(crate) const SCENARIOS: [Scenario; 14] = [
     Scenario {
         name: "redis-guaranteed",
         title: "redis Guaranteed, background memcpy Burstable (table 8)",
@@ -115,6 +120,20 @@ pub(crate) const SCENARIOS: [Scenario; 11] = [
             beside: Qos::BestEffort,
         },
         form: Form::Factors,
+    },
+    Scenario {
+        name: "redis-near",
+        title: "redis and its client with affinity (section 4.1)",
+        seed: CRI_RM,
+        play: Play::Affinity { is_near: true },
+        form: Form::Values,
+    },
+    Scenario {
+        name: "redis-far",
+        title: "redis and its client with anti-affinity (section 4.1)",
+        seed: CRI_RM,
+        play: Play::Affinity { is_near: false },
+        form: Form::Values,
     },
     Scenario {
         name: "aggressor",
@@ -161,8 +180,15 @@ pub(crate) const SCENARIOS: [Scenario; 11] = [
     Scenario {
         name: "qperf",
         title: "TCP over a veth, alone and beside a hog (figures 8 and 9)",
-        seed: "Enhanced Platform Awareness, application note (CMK)",
+        seed: CMK,
         play: Play::Network,
+        form: Form::Values,
+    },
+    Scenario {
+        name: "testpmd",
+        title: "DPDK forwards packets between virtual ports, alone and beside a hog (figure 6)",
+        seed: CMK,
+        play: Play::Packets,
         form: Form::Values,
     },
 ];
@@ -183,6 +209,9 @@ pub(crate) const KERNELS: [Kernel; 6] = [
 /// In place of Blackscholes and Canneal, and of the two models that run alone: one that computes, one that needs memory.
 pub(crate) const PAIR: [Kernel; 2] = [KERNELS[0], KERNELS[4]];
 
+/// The key of what the background has got: shorter waits may be at its expense.
+pub(crate) const BACKGROUND: &str = "background";
+
 /// Bytes of a message of qperf.
 pub(crate) const MESSAGES: [u32; 2] = [64, 1024];
 
@@ -200,6 +229,9 @@ impl Scenario {
             Play::Web(Orchestration::Lsr) if machine.threads_per_core < 2 => Some(
                 "one thread per core: SpreadByPCPUs places as FullPCPUs does, so C would be B again",
             ),
+            Play::Affinity { .. } if machine.numa_nodes < 2 => {
+                Some("one NUMA node: nothing is near or far")
+            }
             _ => None,
         }
     }
@@ -211,6 +243,9 @@ impl Scenario {
                 if configuration.is_static() =>
             {
                 Some("kubelet's static CPU manager pins Guaranteed containers only")
+            }
+            Play::Affinity { .. } if !configuration.reads_annotations() => {
+                Some("kubelet knows no affinity between containers of a node")
             }
             _ => None,
         }
@@ -246,7 +281,9 @@ impl Scenario {
                         metric(key, format!("{} {title}", operation.to_uppercase()), "ms", true)
                     })
                 };
-                ["get", "set"].into_iter().flat_map(of).collect()
+                let mut metrics: Vec<Metric> = ["get", "set"].into_iter().flat_map(of).collect();
+                metrics.push(metric(BACKGROUND.into(), "background".into(), "CPUs", false));
+                metrics
             }
             Play::Aggressor => KERNELS.map(|(name, _)| time_of(name)).to_vec(),
             Play::Alone => PAIR.map(|(name, _)| time_of(name)).to_vec(),
@@ -256,6 +293,15 @@ impl Scenario {
                 metric("mean".into(), "RT-avg".into(), "ms", true),
                 metric("p90".into(), "RT-p90".into(), "ms", true),
                 metric("p99".into(), "RT-p99".into(), "ms", true),
+            ],
+            Play::Packets => ["alone", "noisy"]
+                .map(|when| metric(format!("packets_{when}"), when.into(), "millions/s", false))
+                .to_vec(),
+            Play::Affinity { .. } => vec![
+                metric("set_rps".into(), "SET".into(), "1/s", false),
+                metric("set_p50".into(), "SET median".into(), "ms", true),
+                metric("get_rps".into(), "GET".into(), "1/s", false),
+                metric("get_p50".into(), "GET median".into(), "ms", true),
             ],
             Play::Network => {
                 let of = |(when, size): (&str, u32)| {
@@ -308,7 +354,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::reenact::configuration::CONFIGURATIONS;
+    use crate::reenact::configuration::{CONFIGURATIONS, Given};
     use crate::reenact::test_support::machine;
 
     #[test]
@@ -324,13 +370,18 @@ mod tests {
 
     #[test]
     fn what_a_machine_cannot_show_has_a_reason() {
+        let command = Some("cri-resmgr".to_owned());
+        let given = Given { proxy: command.clone(), plugin: command };
         let left = |machine: &Machine| -> Vec<&str> {
             let scenarios = SCENARIOS.iter().filter(|it| it.left_out(machine).is_some());
             let configurations =
-                CONFIGURATIONS.into_iter().filter(|it| it.left_out(machine).is_some());
+                CONFIGURATIONS.into_iter().filter(|it| it.left_out(machine, &given).is_some());
             scenarios.map(|it| it.name).chain(configurations.map(Configuration::name)).collect()
         };
-        assert_eq!(left(&machine(2, 1, 1)), ["nginx-lsr", "static-topology", "static-full-cores"]);
+        assert_eq!(
+            left(&machine(2, 1, 1)),
+            ["redis-near", "redis-far", "nginx-lsr", "static-topology", "static-full-cores"]
+        );
         assert_eq!(left(&machine(112, 2, 4)), [""; 0]);
         assert_eq!(
             SCENARIOS.iter().filter(|it| it.left_out(&machine(1, 1, 1)).is_some()).count(),

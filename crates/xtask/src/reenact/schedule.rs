@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::configuration::{CONFIGURATIONS, Configuration};
+use super::configuration::{CONFIGURATIONS, Configuration, Given};
 use super::machine::Machine;
 use super::scenario::{SCENARIOS, Scenario};
 
@@ -21,6 +21,7 @@ pub(crate) struct Wanted {
     pub(crate) scenarios: Vec<&'static Scenario>,
     pub(crate) configurations: Vec<Configuration>,
     pub(crate) rounds: usize,
+    pub(crate) given: Given,
 }
 
 /// Measurements, and what is left out with its reason.
@@ -47,7 +48,7 @@ pub(crate) fn schedule(wanted: &Wanted, machine: &Machine) -> Schedule {
         |it: &Configuration| wanted.configurations.is_empty() || wanted.configurations.contains(it);
     let mut configurations: Vec<Configuration> =
         CONFIGURATIONS.into_iter().filter(is_wanted).collect();
-    configurations.retain(|it| match it.left_out(machine) {
+    configurations.retain(|it| match it.left_out(machine, &wanted.given) {
         Some(reason) => left_out.insert(it.name().to_owned(), reason.to_owned()).is_some(),
         None => true,
     });
@@ -84,6 +85,7 @@ mod tests {
             scenarios: vec![Scenario::by_name("alone").unwrap()],
             configurations: vec![Configuration::NoPinning, Configuration::Proxy],
             rounds: 3,
+            given: Given::default(),
         };
         let planned = schedule(&wanted, &machine(2, 1, 1));
         let names: Vec<(usize, &str)> =
@@ -106,14 +108,18 @@ mod tests {
         let left: Vec<&str> = planned.left_out.keys().map(String::as_str).collect();
         let expected = [
             "nginx-lsr",
+            "plugin",
+            "proxy",
             "redis-besteffort, static",
             "redis-burstable, static",
+            "redis-far",
+            "redis-near",
             "static-full-cores",
             "static-topology",
         ];
         assert_eq!(left, expected);
         assert!(planned.steps.iter().all(|it| it.scenario.name != "nginx-lsr"));
-        // Ten scenarios with five configurations, but for two of static.
-        assert_eq!(planned.steps.len(), 10 * 5 - 2);
+        // Eleven scenarios with five configurations, but for two of static.
+        assert_eq!(planned.steps.len(), 11 * 5 - 2);
     }
 }

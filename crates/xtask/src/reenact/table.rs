@@ -5,7 +5,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 
 use super::configuration::Configuration;
 use super::report::{Report, figure, range};
-use super::scenario::{Form, Metric, Play, SCENARIOS, Scenario};
+use super::scenario::{BACKGROUND, Form, Metric, Play, SCENARIOS, Scenario};
 use super::statistics::Spread;
 
 /// The whole report.
@@ -102,6 +102,9 @@ fn factor(
     let Some(spread) = report.spread(scenario, configuration, metric) else {
         return "-".to_owned();
     };
+    if metric.key == BACKGROUND {
+        return format!("{} {}", range(spread), metric.unit);
+    }
     let operation = metric.key.split('_').next().unwrap_or_default();
     let base = scenario.metrics().into_iter().find(|it| it.key == format!("{operation}_p50"));
     let lowest = base.and_then(|base| {
@@ -147,8 +150,9 @@ fn by_class(report: &Report) -> Option<Table> {
         ("redis-besteffort", "benchmark BestEffort, background BestEffort"),
     ];
     let bayplan = Configuration::Proxy;
-    let metrics: Vec<Metric> =
-        SCENARIOS.iter().find(|it| matches!(it.play, Play::Redis { .. }))?.metrics();
+    let redis = SCENARIOS.iter().find(|it| matches!(it.play, Play::Redis { .. }))?;
+    let mut metrics: Vec<Metric> = redis.metrics();
+    metrics.retain(|it| it.key != BACKGROUND);
     let median = |name: &str, metric: &Metric| {
         Some(report.spread(Scenario::by_name(name)?, bayplan, metric)?.median)
     };

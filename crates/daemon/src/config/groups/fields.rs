@@ -24,6 +24,14 @@ pub(super) const LEVELS: &Words<Level> = &[
     ("package", Level::Package),
     ("machine", Level::Machine),
 ];
+pub(super) const IDLE_LEVELS: &Words<Level> = &[
+    ("core", Level::Core),
+    ("l3", Level::L3),
+    ("numa", Level::NumaNode),
+    ("die", Level::Die),
+    ("package", Level::Package),
+    ("machine", Level::Machine),
+];
 pub(super) const PACKINGS: &Words<Packing> = &[
     ("packed", Packing::Packed),
     ("spread", Packing::Spread),
@@ -88,7 +96,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn text<'b>(&mut self, key: &str, value: &'b Node) -> Option<&'b str> {
+    pub(super) fn text<'b>(&mut self, key: &str, value: &'b Node) -> Option<&'b str> {
         match &value.value {
             Value::Scalar(text) if !text.is_empty() => Some(text),
             _ => {
@@ -321,10 +329,19 @@ pub(super) fn capacity(fields: &mut Fields<'_>) -> Capacity {
     read
 }
 
-pub(super) fn cpus(fields: &mut Fields<'_>) -> CpuWishes {
-    const KEYS: [&str; 7] =
-        ["packing", "siblings", "isolated", "coreType", "priority", "within", "hideHyperthreads"];
-    let mut read = CpuWishes::default();
+/// Wishes about CPUs, and devices that these are to be near.
+pub(super) fn cpus(fields: &mut Fields<'_>) -> (CpuWishes, Vec<String>) {
+    const KEYS: [&str; 8] = [
+        "packing",
+        "siblings",
+        "isolated",
+        "coreType",
+        "priority",
+        "within",
+        "hideHyperthreads",
+        "near",
+    ];
+    let (mut read, mut near) = (CpuWishes::default(), Vec::new());
     let preferred = Strictness::Preferred;
     for (at, key, value) in fields.entries() {
         match key.as_str() {
@@ -341,8 +358,9 @@ pub(super) fn cpus(fields: &mut Fields<'_>) -> CpuWishes {
             "hideHyperthreads" => {
                 read.hides_hyperthreads = fields.flag(&key, value).unwrap_or(false);
             }
+            "near" => near = texts(fields, &key, value),
             other => fields.unknown(at, other, &KEYS),
         }
     }
-    read
+    (read, near)
 }

@@ -6,7 +6,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::INSIDE;
 use super::fields::{
-    CORE_TYPES, CPU_PRIORITIES, FILLS, ISOLATED, LEVELS, MEMORY, PACKINGS, PRIORITIES, SIBLINGS,
+    CORE_TYPES, CPU_PRIORITIES, FILLS, IDLE_LEVELS, ISOLATED, LEVELS, MEMORY, PACKINGS, PRIORITIES,
+    SIBLINGS,
 };
 use bayplan_node::groups::{Capacity, GroupType, InstanceKey, Instances, Members, Most, Size};
 
@@ -46,7 +47,9 @@ pub(super) fn group_type(it: &GroupType) -> Json {
     shown.put("inside", unusual(&it.inside, INSIDE));
     shown.put("capacity", capacity(it.capacity));
     shown.put("priority", unusual(&it.priority, PRIORITIES));
-    shown.put("cpus", cpus(&it.cpus));
+    shown.put("cpus", cpus(&it.cpus, &it.near));
+    shown.put("cpuClass", it.cpu_class.as_ref().map(|name| json!(name)));
+    shown.put("shareIdle", it.cpus.shares_idle.map(|level| word(&level, IDLE_LEVELS)));
     let kinds: Vec<Json> = it.memory_kinds.iter().map(|kind| word(kind, MEMORY)).collect();
     shown.put("memoryTypes", only(!kinds.is_empty(), kinds));
     shown.put("pinCPU", only(!it.pins_cpus, false));
@@ -113,7 +116,7 @@ fn capacity(it: Capacity) -> Option<Json> {
     shown.section()
 }
 
-fn cpus(it: &CpuWishes) -> Option<Json> {
+fn cpus(it: &CpuWishes, near: &[String]) -> Option<Json> {
     let mut shown = Shown::default();
     shown.put("packing", unusual(&it.packing, PACKINGS));
     shown.put("siblings", unusual(&it.siblings, SIBLINGS));
@@ -128,6 +131,7 @@ fn cpus(it: &CpuWishes) -> Option<Json> {
         },
     );
     shown.put("hideHyperthreads", only(it.hides_hyperthreads, true));
+    shown.put("near", only(!near.is_empty(), near.to_vec()));
     shown.section()
 }
 
@@ -183,6 +187,7 @@ pub(super) fn schema() -> Json {
         "priority": words(CPU_PRIORITIES),
         "within": words(LEVELS),
         "hideHyperthreads": flag,
+        "near": texts,
     }));
     json!({
         "type": ["array", "null"],
@@ -202,6 +207,8 @@ pub(super) fn schema() -> Json {
                 "memoryTypes": texts,
                 "pinCPU": flag,
                 "pinMemory": flag,
+                "cpuClass": { "type": "string" },
+                "shareIdle": words(IDLE_LEVELS),
             },
         },
     })

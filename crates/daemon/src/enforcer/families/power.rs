@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use bayplan_enforcement::power::{Latency, PowerClass, PowerOffer, settings_for_power};
 use bayplan_host::kernel::Kernel;
 use bayplan_host::read_power;
-use bayplan_node::occupancy::{Occupancy, Occupant};
+use bayplan_node::occupancy::Occupancy;
 use bayplan_types::CpuSet;
 use bayplan_workload::annotations::{Tuning, WakeUp};
 use jiff::civil::Time;
@@ -58,6 +58,7 @@ pub(crate) fn gather_power(
 ) {
     let mut assigned = Assigned::default();
     assigned.containers(config, occupancy, time);
+    assigned.groups(config, occupancy, time);
     assigned.others(config, occupancy, time);
     let Assigned { classes, cpus, problems } = assigned;
     gathered.problems.extend(problems);
@@ -99,8 +100,12 @@ impl Assigned {
                 }
                 continue;
             }
-            let chosen = cpu_class.clone().and_then(|name| self.known(config, occupant, name));
-            let name = chosen.or_else(|| usual.clone());
+            let of_group =
+                occupancy.groups.iter().find(|it| occupant.exclusive.is_subset(&it.cpus));
+            let of_group = of_group.and_then(|it| it.cpu_class.clone());
+            let chosen =
+                cpu_class.clone().and_then(|name| self.known(config, &occupant.name, name));
+            let name = chosen.or(of_group).or_else(|| usual.clone());
             let class = name.as_ref().and_then(|name| config.cpu_classes.class(name));
             let Some(class) = class.or_else(|| asks.then(PowerClass::default)) else { continue };
             let name = name.unwrap_or_else(|| "none".to_owned());
@@ -117,13 +122,26 @@ impl Assigned {
         }
     }
 
-    fn known(&mut self, config: &Config, occupant: &Occupant, name: String) -> Option<String> {
+    /// CPUs of groups, but for those that members have of their own.
+    fn groups(&mut self, config: &Config, occupancy: &Occupancy, time: Time) {
+        let usual = config.cpu_classes.uses_at(time).remove(&CpuUse::Exclusive);
+        for group in &occupancy.groups {
+            let named = group.cpu_class.clone();
+            let named = named.and_then(|name| self.known(config, &group.name, name));
+            let Some(name) = named.or_else(|| usual.clone()) else { continue };
+            let Some(class) = config.cpu_classes.class(&name) else { continue };
+            let own = occupancy.occupants.iter().map(|it| &it.exclusive);
+            let shared = own.fold(group.cpus.clone(), |cpus, own| cpus.difference(own));
+            self.put(&name, class, &shared);
+        }
+    }
+
+    fn known(&mut self, config: &Config, holder: &str, name: String) -> Option<String> {
         if config.cpu_classes.class(&name).is_some() {
             return Some(name);
         }
         self.problems.push(format!(
-            "class \"{name}\" for {}: there is none of that name; known are {}",
-            occupant.name,
+            "class \"{name}\" for {holder}: there is none of that name; known are {}",
             config.cpu_classes.known()
         ));
         None

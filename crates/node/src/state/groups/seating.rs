@@ -212,7 +212,8 @@ impl NodeState {
             }
             Size::Requests { .. } | Size::Fixed(_) => {
                 let needed = self.groups.needed(id, usize::MAX).ok().flatten().unwrap_or(1);
-                [needed, 1].map(|size| group_request(id, &kind, size)).to_vec()
+                let request = |size| self.near_devices(&kind, group_request(id, &kind, size));
+                [needed, 1].map(request).to_vec()
             }
         };
         requests.iter().find_map(|request| self.adopt_offer(request))
@@ -226,7 +227,7 @@ impl NodeState {
         Some(())
     }
 
-    /// A member whose slot is not there any more has another one, or none.
+    /// A member that has lost its slot has another one, or none.
     pub(crate) fn leave_lost_slot(&mut self, id: ContainerId) {
         let Some(member) = self.groups.members.get(&id) else { return };
         let open = self.ledger.group(member.group).map(|it| &it.exclusive);

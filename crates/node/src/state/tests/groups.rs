@@ -5,6 +5,8 @@ use bayplan_topology::Level;
 use bayplan_workload::cmk;
 use expect_test::{Expect, expect};
 
+mod scenarios;
+
 use super::*;
 use crate::groups::{
     Capacity, Fill, GroupType, Inside, InstanceKey, Instances, Members, Most, Size,
@@ -79,7 +81,8 @@ impl Node {
         for word in rest {
             match word.split_once('=') {
                 Some(("cmk", words)) => {
-                    let words: Vec<String> = words.split('+').map(str::to_owned).collect();
+                    let words: Vec<String> =
+                        words.split('+').map(|it| it.replace('_', " ")).collect();
                     spec.cmk = cmk::read(&words, []).map(|it| it.asked);
                 }
                 Some((key, value)) if key.contains('.') => {
@@ -526,7 +529,18 @@ fn a_group_that_lost_a_cpu_leaves_exclusive_containers_theirs() {
             "show",
             "machine pack:1 numa:2 core:2 pu:2 mem:2",
         ],
-        expect![[r#""#]],
+        expect![[r#"
+            n/a/c 100 bayplan.dev/group=two: on 1,5
+            n/x/c 2000 Guaranteed: on 2,6
+              two[0] : 1,5, n/a/c on 1,5
+              n/x/c on 2,6
+            machine pack:1 numa:2 core:2 pu:2 mem:2 offline:5: changed
+              two[0] : 1,3, n/a/c on 1,3
+              n/x/c on 2,6
+            machine pack:1 numa:2 core:2 pu:2 mem:2: changed
+              two[0] : 1,3, n/a/c on 1,3
+              n/x/c on 2,6
+        "#]],
     );
 }
 
@@ -549,7 +563,18 @@ fn groups_of_a_fixed_size_and_of_a_domain_regain_their_cpus() {
             "show",
             "machine pack:2 numa:2 core:2 pu:2 mem:2",
         ],
-        expect![[r#""#]],
+        expect![[r#"
+            n/a/c 100 bayplan.dev/group=pair: on 1,9
+            z/b/c 100: on 2-3,10-11
+              pair[0] : 1,9, n/a/c on 1,9
+              zone[0] : 2-3,10-11, z/b/c on 2-3,10-11
+            machine pack:2 numa:2 core:2 pu:2 mem:2 offline:9,11: changed
+              pair[0] : 1,8, n/a/c on 1,8
+              zone[0] : 2-3,10, z/b/c on 2-3,10
+            machine pack:2 numa:2 core:2 pu:2 mem:2: changed
+              pair[0] : 1,8, n/a/c on 1,8
+              zone[0] : 2-3,10-11, z/b/c on 2-3,10-11
+        "#]],
     );
 }
 
@@ -612,8 +637,11 @@ fn a_member_of_a_group_above_a_lowered_maximum_may_be_resized_down() {
     node.reload(&[kind("web", requests(1, 4))]);
     assert_eq!(node.state.group_statuses()[0].cpus, "1-3,8-11");
     assert_eq!(node.resize("n/a/c", 3000), "resized");
-    expect![[""]].assert_eq(&node.resize("n/a/c", 4000));
-    expect![[""]].assert_eq(&node.shown());
+    expect!["bayplan: n/a/c refused: its group web[0] cannot be fitted: 7 CPUs would be requested of at most 4"].assert_eq(&node.resize("n/a/c", 4000));
+    expect![[r#"
+          web[0] : 1-3,9-11, n/a/c on 1-3,9-11, n/b/c on 1-3,9-11
+    "#]]
+    .assert_eq(&node.shown());
 }
 
 #[test]
@@ -630,7 +658,10 @@ fn where_a_group_is_its_type_says_and_a_members_own_words_are_told_to_be_in_vain
     ]);
     assert_eq!(node.state.status().containers[0].cpus, "1");
     let container = node.state.containers.values().next().unwrap();
-    expect![[""]].assert_eq(&container.decision.warnings.join("\n"));
+    expect![[r#"
+        annotation `bayplan.dev/siblings` has no effect: it runs on the CPUs of the group web[0]
+        annotation `bayplan.dev/within` has no effect: it runs on the CPUs of the group web[0]"#]]
+    .assert_eq(&container.decision.warnings.join("\n"));
 }
 
 #[test]
@@ -652,6 +683,60 @@ fn cmk_isolate_names_a_group_slots_and_a_socket() {
             "n/g/c 0 cmk=cmk+isolate+app",
             "kube-system/h/c 0 cmk=cmk+isolate+--pool=infra+app",
         ],
-        expect![[r#""#]],
+        expect![[r#"
+            n/a/c 0 cmk=cmk+isolate+--pool=exclusive+--socket-id=1+app: on 4,12
+            n/b/c 0 cmk=cmk+isolate+--pool=exclusive+app: on 2,10
+            n/c/c 0 cmk=cmk+isolate+--pool=exclusive+--socket-id=2+app: bayplan: n/c/c refused: no group of `exclusive` has room; exclusive[0]: the machine has no socket 2
+            n/d/c 0 cmk=cmk+isolate+--pool=shared+app: on 6,14
+            n/e/c 0 cmk=cmk+isolate+--pool=exclusive+--no-affinity+app: on 
+            n/f/c 0 cmk=cmk+isolate+--pool=odd+app: bayplan: n/f/c refused: its pod names the group `odd`; groups that pods may name are exclusive, shared, or `none`
+            n/g/c 0 cmk=cmk+isolate+app: bayplan: n/g/c refused: `cmk isolate` without --pool; name exclusive, shared or infra
+            kube-system/h/c 0 cmk=cmk+isolate+--pool=infra+app: on 0
+              exclusive[0] : 2-5,10-13, n/a/c on 4,12, n/b/c on 2,10, n/e/c on 
+              shared[0] : 6,14, n/d/c on 6,14
+              shared[1] : 7,15
+              kube-system/h/c on 0
+        "#]],
+    );
+}
+
+#[test]
+fn members_share_idle_cpus_around_their_group_until_others_come() {
+    let cpus = CpuWishes { shares_idle: Some(Level::NumaNode), ..CpuWishes::default() };
+    check(
+        N4C16,
+        &[GroupType { cpus, ..kind("web", requests(1, 4)) }],
+        &[
+            "n/a/c 1000 bayplan.dev/group=web",
+            "show",
+            "n/x/c 2000 Guaranteed",
+            "n/y/c 100",
+            "n/z/c 100",
+            "n/u/c 100",
+            "n/v/c 100",
+            "show",
+            "-n/x/c",
+        ],
+        expect![[r#"
+            n/a/c 1000 bayplan.dev/group=web: on 1,8-9
+              web[0] : 8, n/a/c on 1,8-9
+            n/x/c 2000 Guaranteed: on 1,9
+            n/y/c 100: on 2-3,10-11
+            n/z/c 100: on 4-5,12-13
+            n/u/c 100: on 6-7,14-15
+            n/v/c 100: on 2-3,10-11
+              web[0] : 8, n/a/c on 8
+              n/u/c on 6-7,14-15
+              n/v/c on 2-3,10-11
+              n/x/c on 1,9
+              n/y/c on 2-3,10-11
+              n/z/c on 4-5,12-13
+            -n/x/c: gone
+              web[0] : 8, n/a/c on 1,8-9
+              n/u/c on 6-7,14-15
+              n/v/c on 2-3,10-11
+              n/y/c on 2-3,10-11
+              n/z/c on 4-5,12-13
+        "#]],
     );
 }

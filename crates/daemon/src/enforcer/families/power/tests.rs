@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::NoHome;
 use bayplan_host::fake_kernel::FakeKernel;
-use bayplan_node::occupancy::tuning_of;
+use bayplan_node::occupancy::{Occupant, OccupiedGroup, tuning_of};
 use bayplan_types::CpuClass;
 use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
@@ -125,6 +125,34 @@ cpuClasses:
           cpufreq/policy7/scaling_min_freq = 800000 (class "quiet": lowest frequency)
     "#]],
     );
+}
+
+/// The CPUs of each class.
+#[test]
+fn cpus_of_a_group_have_the_class_of_its_type() {
+    let text =
+        "cpuClasses: {classes: {fast: {minFreq: 2GHz}, slow: {maxFreq: 1GHz}}, exclusive: slow}\n";
+    let config = parse_config(Path::new("c"), text).unwrap();
+    let group = |name: &str, cpus: &str, class: Option<&str>| OccupiedGroup {
+        name: name.to_owned(),
+        cpus: cpus.parse().unwrap(),
+        cpu_class: class.map(str::to_owned),
+    };
+    let occupants = vec![occupant("inside", "2", "2", &[]), occupant("alone", "7", "7", &[])];
+    let groups = vec![
+        group("web[0]", "1-2", Some("fast")),
+        group("db[0]", "3", None),
+        group("odd[0]", "4", Some("none")),
+    ];
+    let occupancy = Occupancy { groups, ..occupancy(occupants) };
+    let mut assigned = Assigned::default();
+    let noon = "12:00".parse().unwrap();
+    assigned.containers(&config, &occupancy, noon);
+    assigned.groups(&config, &occupancy, noon);
+    let text: Vec<String> =
+        assigned.cpus.iter().map(|(name, cpus)| format!("{name}: {cpus}")).collect();
+    assert_eq!(text, ["fast: 1-2", "slow: 3-4,7"]);
+    assert_eq!(assigned.problems.len(), 1, "{:?}", assigned.problems);
 }
 
 #[test]

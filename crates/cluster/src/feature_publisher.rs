@@ -1,0 +1,124 @@
+//! Looks at what the node can do. In: the daemon's features, and a file of rules. Out: the labels for the Node object, and the file for NFD's worker.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::daemon::{Daemon, Method};
+use crate::feature_file::{render_features, write_features};
+use crate::feature_rules::{Rule, apply_rules, parse_rules};
+use crate::feature_set::{Attributes, FeatureSet, feature_labels};
+
+/// How often features are looked at: they change with kernel, devices and configuration only.
+const LOOK: Duration = Duration::from_secs(60);
+/// What the file says is over after this, unless it is written again, which is done at half of it.
+const EXPIRY: SignedDuration = SignedDuration::from_hours(1);
+
+/// What becomes of features.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FeatureOptions {
+    /// The labels that NFD makes are made where no NFD runs.
+    pub has_labels: bool,
+    /// A file of rules whose labels are made, too.
+    pub profiles: Option<PathBuf>,
+    /// The directory of NFD's worker for files of others.
+    pub directory: Option<PathBuf>,
+}
+
+/// Labels for the Node; `None`: not known yet.
+pub(crate) type Labels = Option<Attributes>;
+
+/// Runs until the process ends.
+pub(crate) async fn publish_features(
+    daemon: &impl Daemon,
+    options: &FeatureOptions,
+    labels: watch::Sender<Labels>,
+) {
+    if *options == FeatureOptions::default() {
+        labels.send_replace(Some(Attributes::new()));
+        // Others wait for the next value.
+        return labels.closed().await;
+    }
+    let mut publisher =
+        Publisher { options, rules: Vec::new(), written: None, said: String::new() };
+    loop {
+        match ask(daemon).await {
+            Ok(features) => {
+                let found = publisher.labels(&features);
+                labels.send_if_modified(|labels| {
+                    let is_news = labels.as_ref() != Some(&found);
+                    *labels = Some(found);
+                    is_news
+                });
+                publisher.write_file(&features);
+            }
+            Err(error) => publisher.say(format!("the node's features are not known: {error}")),
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn ask(daemon: &impl Daemon) -> Result<FeatureSet, String> {
+    let answer = daemon.ask(Method::Get, "/api/v1/features", String::new()).await?;
+    match answer.is_good() {
+        true => serde_json::from_slice(&answer.body).map_err(|error| error.to_string()),
+        false => Err(answer.text()),
+    }
+}
+
+struct Publisher<'a> {
+    options: &'a FeatureOptions,
+    /// The last good ones.
+    rules: Vec<Rule>,
+    /// Features in the file, and since when.
+    written: Option<(FeatureSet, Instant)>,
+    said: String,
+}
+
+impl Publisher<'_> {
+    fn labels(&mut self, features: &FeatureSet) -> Attributes {
+        if let Some(path) = &self.options.profiles {
+            match read_rules(path) {
+                Ok(rules) => self.rules = rules,
+                Err(error) => self.say(format!("the rules that were good last hold: {error:#}")),
+            }
+        }
+        let mut labels = apply_rules(&self.rules, features);
+        if self.options.has_labels {
+            labels.extend(feature_labels(features));
+        }
+        labels
+    }
+
+    fn write_file(&mut self, features: &FeatureSet) {
+        let Some(directory) = &self.options.directory else { return };
+        let half = Duration::try_from(EXPIRY).unwrap_or_default() / 2;
+        let is_fresh =
+            |(written, at): &(FeatureSet, Instant)| written == features && at.elapsed() < half;
+        if self.written.as_ref().is_some_and(is_fresh) {
+            return;
+        }
+        let text = render_features(features, Timestamp::now() + EXPIRY);
+        match write_features(directory, &text) {
+            Ok(()) => self.written = Some((features.clone(), Instant::now())),
+            Err(error) => self.say(format!("{error:#}")),
+        }
+    }
+
+    fn say(&mut self, text: String) {
+        if self.said != text {
+            tracing::warn!("{text}");
+            self.said = text;
+        }
+    }
+}
+
+fn read_rules(path: &Path) -> anyhow::Result<Vec<Rule>> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    parse_rules(&text).with_context(|| shown.to_string())
+}

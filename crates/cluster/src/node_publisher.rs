@@ -1,0 +1,130 @@
+//! Publishes labels, annotations, taints and extended resources of the own Node. In: the Node as it is watched, and the daemon's answers. Out: writes, only where
+//! the Node is not as it is wanted; so what kubelet resets is repaired when it is seen.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::api::{Cluster, Outcome};
+use crate::daemon::{Daemon, DaemonStatus, Method};
+use crate::feature_publisher::Labels;
+use crate::feature_set::Attributes;
+use crate::node_topology::ZoneReport;
+use crate::node_wishes::{DaemonView, no_wishes, node_wishes};
+use crate::node_writes::node_writes;
+use crate::object::NodeObject;
+use crate::part::Parts;
+use crate::topology_publisher::{hear_change, zones};
+use crate::watching::{LOOK, World};
+
+/// Between two rounds that write: 12 a minute at most.
+const PAUSE: Duration = Duration::from_secs(5);
+/// After a write that was refused, and while the daemon is not ready.
+const RETRY: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(1);
+/// Rounds of a withdrawal: each takes away what the one before has made free.
+const ROUNDS: usize = 5;
+
+/// What changes beside the daemon.
+pub(crate) struct Followed {
+    pub(crate) world: watch::Receiver<World>,
+    /// Labels of features and profiles.
+    pub(crate) labels: watch::Receiver<Labels>,
+}
+
+/// Runs until the process ends.
+pub(crate) async fn publish_node(
+    cluster: &Cluster,
+    daemon: &impl Daemon,
+    mut followed: Followed,
+    parts: &Parts,
+) {
+    loop {
+        let node = followed.world.borrow_and_update().node.clone();
+        let labels = followed.labels.borrow_and_update().clone();
+        let (mut change, mut pause) = (None, Duration::ZERO);
+        if let Some(node) = node {
+            match look(daemon).await {
+                Ok(seen) => {
+                    change = Some(seen.report.change);
+                    pause = round(cluster, &node, parts, &seen, labels.as_ref()).await;
+                }
+                Err(_) => pause = LOOK,
+            }
+        }
+        sleep(pause).await;
+        tokio::select! {
+            _ = followed.world.changed() => {}
+            _ = followed.labels.changed() => {}
+            () = hear_change(daemon, change), if change.is_some() => {}
+            () = sleep(LOOK) => {}
+        }
+    }
+}
+
+struct Seen {
+    report: ZoneReport,
+    is_placing: bool,
+    is_ready: bool,
+}
+
+async fn look(daemon: &impl Daemon) -> Result<Seen, String> {
+    let ready = daemon.ask(Method::Get, "/readyz", String::new()).await?;
+    let status = daemon.ask(Method::Get, "/api/v1/status", String::new()).await?;
+    let status: DaemonStatus =
+        serde_json::from_slice(&status.body).map_err(|error| error.to_string())?;
+    let report = zones(daemon, None).await?;
+    Ok(Seen { report, is_placing: status.mode == "placing", is_ready: ready.is_good() })
+}
+
+/// Writes what differs. Out: how long nothing is to be tried.
+async fn round(
+    cluster: &Cluster,
+    node: &NodeObject,
+    parts: &Parts,
+    seen: &Seen,
+    features: Option<&Attributes>,
+) -> Duration {
+    let Seen { report, is_placing, is_ready } = seen;
+    let view = DaemonView { report, is_placing: *is_placing, is_ready: *is_ready, features };
+    let writes = node_writes(node, &node_wishes(node, parts, &view));
+    let mut pause = if *is_ready { Duration::ZERO } else { SOON };
+    for write in writes {
+        pause = PAUSE;
+        match cluster.write_node(&write).await {
+            Ok(Outcome::Done) => tracing::info!("the Node is written: {write:?}"),
+            Ok(Outcome::Absent) => tracing::warn!("the Node is gone"),
+            // Of labels another program owns one; of taints the list is another one by now.
+            Ok(Outcome::Conflict(message)) => {
+                tracing::warn!("the Node is not written, tried again: {message}");
+                pause = RETRY.min(pause * 2);
+            }
+            Err(error) => {
+                tracing::warn!("{error:#}");
+                pause = RETRY;
+            }
+        }
+    }
+    pause
+}
+
+/// Takes everything of Bayplan off the Node.
+///
+/// # Errors
+/// The API server refuses, or goes on to show some of it.
+pub(crate) async fn withdraw_node(cluster: &Cluster) -> anyhow::Result<()> {
+    for _ in 0..ROUNDS {
+        let Some(node) = cluster.read_node().await? else { return Ok(()) };
+        let writes = node_writes(&node, &no_wishes(&node));
+        if writes.is_empty() {
+            return Ok(());
+        }
+        for write in writes {
+            if let Outcome::Conflict(message) = cluster.write_node(&write).await? {
+                tracing::info!("tried again: {message}");
+            }
+        }
+    }
+    anyhow::bail!("the Node {} still has labels, taints or resources of Bayplan", cluster.node())
+}

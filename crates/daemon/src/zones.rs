@@ -1,0 +1,293 @@
+//! What schedulers may count on in each NUMA node, as JSON. In: the machine, how requests are read, and what the state has left. Out: [`ZonesView`].
+//!
+//! A pod of whole CPUs that a scheduler sends here because of these figures is not refused for lack of CPUs or memory.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use bayplan_allocator::{Amount, Zone};
+use bayplan_node::NodeZones;
+use bayplan_node::groups::{Capacity, GroupType, Inside, Size};
+use bayplan_node::mode::Mode;
+use bayplan_topology::{NumaNode, Topology};
+use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use crate::api::{Api, stopping};
+use crate::config::{Config, Requests, TopologyPolicy};
+use crate::inbox::Look;
+
+const FORMAT: &str = "bayplan-zones/1";
+/// How long a question waits at most, in seconds.
+const WAIT_MAX: u64 = 30;
+
+/// Format `bayplan-zones/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct ZonesView {
+    format: &'static str,
+    /// Counts changes since the daemon started.
+    change: u64,
+    /// What a pod can rely on, in kubelet's words for `topologyManagerPolicy`.
+    policy: &'static str,
+    /// `container` or `pod`, as kubelet's `topologyManagerScope`.
+    scope: &'static str,
+    /// One for each NUMA node; on a machine without any, one with all CPUs.
+    zones: Vec<ZoneView>,
+    groups: Vec<GroupView>,
+    /// Types of groups with a bound of their members.
+    group_types: Vec<GroupTypeView>,
+    /// CPU classes that a container can have, configured or built in.
+    cpu_classes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct GroupTypeView {
+    name: String,
+    /// The most slots, pods or containers of all its groups.
+    members_max: usize,
+    /// Members have slots of a list.
+    has_slots: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct ZoneView {
+    /// The kernel's number.
+    node: u32,
+    cpu_milli: AmountView,
+    /// Bytes without huge pages; absent where the kernel does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<AmountView>,
+    huge_pages: Vec<HugePagesView>,
+    /// To each NUMA node, as ACPI's SLIT has it (10: local).
+    distances: Vec<DistanceView>,
+    cpus: String,
+    shared_cpus: String,
+    reserved_cpus: String,
+    isolated_cpus: String,
+    /// The most CPUs without an exclusive container below one L3.
+    largest_l3_hole: usize,
+}
+
+/// What there is, what of that pods can have, and what of that a new pod can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct AmountView {
+    capacity: u64,
+    allocatable: u64,
+    available: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct HugePagesView {
+    size_bytes: u64,
+    bytes: AmountView,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct DistanceView {
+    node: u32,
+    distance: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct GroupView {
+    name: String,
+    cpus: String,
+    shared_cpus: String,
+}
+
+fn view<T: Copy>(amount: Amount<T>, number: fn(T) -> u64) -> AmountView {
+    let Amount { capacity, allocatable, available } = amount;
+    let [capacity, allocatable, available] = [capacity, allocatable, available].map(number);
+    AmountView { capacity, allocatable, available }
+}
+
+/// The nodes of a machine with their CPUs, as [`Look::Zones`] wants them.
+fn nodes_of(topology: &Topology) -> Vec<(NodeId, CpuSet)> {
+    let nodes = topology.nodes().iter().map(|node| (node.id, node.cpus.clone()));
+    let nodes: Vec<_> = nodes.collect();
+    if nodes.is_empty() { vec![(NodeId(0), topology.cpus().clone())] } else { nodes }
+}
+
+/// The bound of the members of a type, if it has one.
+fn members_max(it: &GroupType, cpus: usize) -> Option<usize> {
+    match (&it.size, it.inside, it.capacity) {
+        (Size::List(slots), Inside::Slots, _) => Some(slots.len()),
+        (_, _, Capacity { pods: Some(each), .. } | Capacity { containers: Some(each), .. }) => {
+            it.at_most(cpus).checked_mul(each)
+        }
+        _ => None,
+    }
+}
+
+fn group_types(types: &[GroupType], cpus: usize) -> Vec<GroupTypeView> {
+    let view = |it: &GroupType| {
+        Some(GroupTypeView {
+            name: it.name.clone(),
+            members_max: members_max(it, cpus)?,
+            has_slots: it.inside == Inside::Slots,
+        })
+    };
+    types.iter().filter_map(view).collect()
+}
+
+fn zones_view(topology: &Topology, config: &Config, state: &NodeZones, change: u64) -> ZonesView {
+    let requests = &config.requests;
+    let is_memory_known = state.zones.iter().all(|zone| zone.memory.is_some());
+    let policy = match requests.policy {
+        _ if state.mode != Mode::Placing => "none",
+        // Without figures for memory, schedulers would find no room for any pod.
+        _ if !is_memory_known => "none",
+        TopologyPolicy::None => "none",
+        TopologyPolicy::BestEffort => "best-effort",
+        TopologyPolicy::Restricted => "restricted",
+        TopologyPolicy::SingleNumaNode => "single-numa-node",
+    };
+    let (nodes, threads) = (nodes_of(topology), threads_of(topology, requests));
+    let zones = nodes.iter().zip(&state.zones);
+    let zones = zones.map(|((_, cpus), zone)| zone_view(topology, state, cpus, zone, threads));
+    let groups = state.groups.iter().map(|it| GroupView {
+        name: it.name.clone(),
+        cpus: it.cpus.clone(),
+        shared_cpus: it.shared_cpus.clone(),
+    });
+    ZonesView {
+        format: FORMAT,
+        change,
+        policy,
+        scope: if requests.is_for_pods { "pod" } else { "container" },
+        zones: zones.collect(),
+        groups: groups.collect(),
+        group_types: group_types(&config.groups, allocatable_cpus(state)),
+        cpu_classes: config.cpu_classes.names(),
+    }
+}
+
+fn allocatable_cpus(state: &NodeZones) -> usize {
+    state.zones.iter().map(|zone| zone.cpu.allocatable.whole_cpus()).sum()
+}
+
+/// CPUs that are given together: all threads of a core where only whole cores are.
+fn threads_of(topology: &Topology, requests: &Requests) -> u64 {
+    let widest = topology.cores().iter().map(CpuSet::len).max().unwrap_or(1);
+    if requests.only_whole_cores { u64::try_from(widest).unwrap_or(1) } else { 0 }
+}
+
+fn zone_view(
+    topology: &Topology,
+    state: &NodeZones,
+    cpus: &CpuSet,
+    zone: &Zone,
+    threads: u64,
+) -> ZoneView {
+    let mut cpu_milli = view(zone.cpu, |MilliCpu(milli)| milli);
+    if threads > 0 {
+        cpu_milli.available -= cpu_milli.available % (threads * 1000);
+    }
+    let bytes = |Bytes(bytes)| bytes;
+    let huge_pages = zone.huge_pages.iter();
+    let huge_pages = huge_pages
+        .map(|(size, amount)| HugePagesView { size_bytes: size.0, bytes: view(*amount, bytes) });
+    let distance = |to: &NumaNode| {
+        let distance = topology.distance(zone.node, to.id)?;
+        Some(DistanceView { node: to.id.0, distance })
+    };
+    let part = |set: &CpuSet| set.intersection(cpus).to_string();
+    let hole = largest_hole(topology, &state.shared.intersection(cpus));
+    ZoneView {
+        node: zone.node.0,
+        cpu_milli,
+        memory_bytes: zone.memory.map(|amount| view(amount, bytes)),
+        huge_pages: huge_pages.collect(),
+        distances: topology.nodes().iter().filter_map(distance).collect(),
+        cpus: cpus.to_string(),
+        shared_cpus: part(&state.shared),
+        reserved_cpus: part(&state.reserved),
+        isolated_cpus: part(&state.isolated),
+        largest_l3_hole: hole.min(zone.cpu.available.whole_cpus()),
+    }
+}
+
+/// The most of these CPUs below one L3; all of them on a machine without.
+fn largest_hole(topology: &Topology, free: &CpuSet) -> usize {
+    let caches = topology.caches().iter().filter(|it| it.level == 3);
+    caches.map(|it| it.cpus.intersection(free).len()).max().unwrap_or_else(|| free.len())
+}
+
+#[derive(Deserialize)]
+pub(crate) struct After {
+    after: Option<u64>,
+    #[serde(default)]
+    wait: u64,
+}
+
+/// To `GET /api/v1/zones`.
+pub(crate) async fn answer(State(api): State<Api>, Query(it): Query<After>) -> Response {
+    let mut changes = api.looker.changes();
+    let wait = Duration::from_secs(it.wait.min(WAIT_MAX));
+    // Ends by a change, or by time.
+    timeout(wait, changes.wait_for(|change| Some(*change) != it.after)).await.map(drop).ok();
+    let change = *changes.borrow();
+    let topology = api.reloader.topology().await;
+    let nodes = nodes_of(&topology);
+    match api.looker.look(|answer| Look::Zones(nodes, answer)).await {
+        Some(state) => {
+            Json(zones_view(&topology, &api.reloader.live(), &state, change)).into_response()
+        }
+        None => stopping(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_topology::{derive, parse_machine};
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::test_support::{make, new_container, state};
+
+    /// A line for each zone, with a container of so many CPUs on the machine.
+    fn check(line: &str, requests: Requests, cpus: i64, expected: Expect) {
+        let topology = derive(&parse_machine(line).unwrap()).unwrap();
+        let mut node = state(line);
+        make(&mut node, 1, new_container("p", "c", 0, cpus));
+        let config = Config { requests, ..Config::default() };
+        let view = zones_view(&topology, &config, &node.zones(&nodes_of(&topology)), 7);
+        let mut text = format!("{} {} {}\n", view.policy, view.scope, view.change);
+        for zone in &view.zones {
+            text.push_str(&format!("{}\n", serde_json::to_string(zone).unwrap()));
+        }
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn zones_have_what_is_left() {
+        let single = Requests {
+            policy: TopologyPolicy::SingleNumaNode,
+            is_for_pods: true,
+            ..Requests::default()
+        };
+        check(
+            "numa:2 core:4 pu:2 mem:8 huge:2M=4",
+            single,
+            3,
+            expect![[r#"
+            single-numa-node pod 7
+            {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":5000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"distances":[{"node":0,"distance":10},{"node":1,"distance":12}],"cpus":"0-3,8-11","shared_cpus":"0,3,8,10-11","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":5}
+            {"node":1,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":8000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"distances":[{"node":0,"distance":12},{"node":1,"distance":10}],"cpus":"4-7,12-15","shared_cpus":"4-7,12-15","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":8}
+        "#]],
+        );
+        let whole = Requests { only_whole_cores: true, ..Requests::default() };
+        check(
+            "numa:1 core:4 pu:2 mem:8",
+            whole,
+            3,
+            expect![[r#"
+            best-effort container 7
+            {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":4000},"memory_bytes":{"capacity":8589934592,"allocatable":8589934592,"available":8589934592},"huge_pages":[],"distances":[{"node":0,"distance":10}],"cpus":"0-7","shared_cpus":"0,3-4,6-7","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":4}
+        "#]],
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! What the agent publishes of its node: NodeResourceTopology, taints, labels and extended resources, beside what others have written there.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value as Json, json};
+
+use crate::world::World;
+
+const OWN: &str = "/api/v1/nodes/n1";
+const OWN_STATUS: &str = "/api/v1/nodes/n1/status";
+const TOPOLOGY: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/n1";
+/// Of no pods.
+const EMPTY: &str = "pfp0v001ef46db3751d8e999";
+
+/// In the order in which each needs the one before.
+pub(crate) async fn the_node_is_published_and_withdrawn(world: &mut World) {
+    zones_are_what_the_daemon_has(world).await;
+    objects_of_other_publishers_stay(world).await;
+    taints_follow_the_daemon(world).await;
+    resources_are_repaired(world).await;
+    features_are_labels_and_a_file(world).await;
+    foreign_parts_are_refused(world).await;
+    nothing_is_left_after_a_withdrawal(world).await;
+}
+
+fn attribute(object: &Json, name: &str) -> String {
+    let attributes = object["attributes"].as_array().cloned().unwrap_or_default();
+    let found = attributes.iter().find(|it| it["name"] == name);
+    found.and_then(|it| it["value"].as_str()).unwrap_or_default().to_owned()
+}
+
+/// Available CPU time by zone.
+fn available(object: &Json) -> BTreeMap<String, String> {
+    let zones = object["zones"].as_array().cloned().unwrap_or_default();
+    let of = |zone: &Json| {
+        let resources = zone["resources"].as_array().cloned().unwrap_or_default();
+        let cpu = resources.iter().find(|it| it["name"] == "cpu").cloned().unwrap_or_default();
+        [&zone["name"], &cpu["available"]].map(|it| it.as_str().unwrap_or_default().to_owned())
+    };
+    zones.iter().map(of).map(|[name, cpus]| (name, cpus)).collect()
+}
+
+async fn zones_are_what_the_daemon_has(world: &mut World) {
+    let before = world
+        .until("an object for no pods", TOPOLOGY, |it| {
+            attribute(it, "nodeTopologyPodsFingerprint") == EMPTY && available(it).len() == 2
+        })
+        .await;
+    assert_eq!(before["metadata"]["ownerReferences"][0]["kind"], "Node", "{before:#}");
+    assert_eq!(attribute(&before, "topologyManagerPolicy"), "best-effort");
+    world.node.guaranteed("counted", 2000).await;
+    world.make_pod("counted", "2").await;
+    let after = world
+        .until("an object for one pod", TOPOLOGY, |it| {
+            attribute(it, "nodeTopologyPodsFingerprint") != EMPTY
+                && available(it) != available(&before)
+        })
+        .await;
+    let sum = |it: &Json| -> i64 {
+        let milli = |text: &String| match text.strip_suffix('m') {
+            Some(milli) => milli.parse::<i64>().unwrap(),
+            None => text.parse::<i64>().unwrap() * 1000,
+        };
+        available(it).values().map(milli).sum()
+    };
+    assert_eq!(sum(&before) - sum(&after), 2000, "{before:#}\n{after:#}");
+}
+
+async fn objects_of_other_publishers_stay(world: &mut World) {
+    let foreign = json!({
+        "apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": { "name": "n1" },
+        "zones": [{ "name": "node-0", "type": "Node" }],
+    });
+    assert_eq!(world.as_admin("PATCH", TOPOLOGY, foreign).await.0, 200);
+    world.node.guaranteed("later", 1000).await;
+    world.agent_says("is another program's and left to it").await;
+    let object = world.read(TOPOLOGY).await;
+    assert_eq!(object["zones"], json!([{ "name": "node-0", "type": "Node" }]), "{object:#}");
+}
+
+/// Keys of the Node's taints.
+fn taints(node: &Json) -> Vec<String> {
+    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    taints.iter().map(|it| it["key"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+async fn taints_follow_the_daemon(world: &mut World) {
+    let taint = |key: &str| json!({ "key": key, "value": "x", "effect": "NoSchedule" });
+    let foreign =
+        json!({ "spec": { "taints": [taint("bayplan.dev/not-ready"), taint("foreign")] } });
+    world.merge_into(OWN, foreign).await;
+    world.until("the startup taint goes", OWN, |it| taints(it) == ["foreign"]).await;
+    world.change_mode("draining").await;
+    world
+        .until("a draining node is tainted", OWN, |it| {
+            taints(it) == ["foreign", "bayplan.dev/draining"]
+        })
+        .await;
+    world.change_mode("placing").await;
+    world.until("the taint goes", OWN, |it| taints(it) == ["foreign"]).await;
+    world.merge_into(OWN, json!({ "spec": { "taints": null } })).await;
+    world.change_mode("draining").await;
+    world.until("the first taint", OWN, |it| taints(it) == ["bayplan.dev/draining"]).await;
+    world.change_mode("placing").await;
+    world.until("no taint", OWN, |it| taints(it).is_empty()).await;
+    world.merge_into(OWN, json!({ "spec": { "taints": [taint("foreign")] } })).await;
+}
+
+async fn resources_are_repaired(world: &mut World) {
+    world
+        .merge_into(
+            OWN_STATUS,
+            json!({ "status": { "capacity": { "example.com/x": "3", "cpu": "16" } } }),
+        )
+        .await;
+    world.merge_into(OWN, json!({ "metadata": { "labels": { "example.com/label": "x" } } })).await;
+    let groups =
+        json!([{ "name": "exclusive", "inside": "slots", "size": { "list": ["4,12", "5,13"] } }]);
+    world
+        .configure(
+            "default",
+            json!({ "config": { "reservedCpus": "3,11", "groups": groups }, "maxMoves": 9 }),
+        )
+        .await;
+    let is_whole = |it: &Json| {
+        let capacity = &it["status"]["capacity"];
+        it["metadata"]["labels"]["cmk.intel.com/cmk-node"] == "true"
+            && taints(it) == ["foreign", "cmk"]
+            && capacity["cmk.intel.com/exclusive-cores"] == "2"
+            && capacity["bayplan.dev/group-exclusive"] == "2"
+            && capacity["power.intel.com/performance"] == "14"
+            && capacity["example.com/x"] == "3"
+            && it["metadata"]["labels"]["example.com/label"] == "x"
+    };
+    world.until("CMK's label, taint and resources", OWN, is_whole).await;
+    // As kubelet does when it registers.
+    let zeroed = json!({ "status": { "capacity": { "cmk.intel.com/exclusive-cores": "0", "bayplan.dev/group-exclusive": "0" } } });
+    world.merge_into(OWN_STATUS, zeroed).await;
+    world.until("resources are repaired", OWN, is_whole).await;
+}
+
+async fn features_are_labels_and_a_file(world: &mut World) {
+    let labels = |it: &Json, name: &str| it["metadata"]["labels"][name].clone();
+    world
+        .until("labels of features", OWN, |it| {
+            labels(it, "bayplan.dev/numa-nodes") == "2"
+                && labels(it, "feature.node.kubernetes.io/memory-numa") == "true"
+                && labels(it, "profile.node.kubernetes.io/wide") == "true"
+                && labels(it, "example.com/label") == "x"
+        })
+        .await;
+    let file = std::fs::read_to_string(world.servers.path("features.d/bayplan")).unwrap();
+    assert!(
+        file.contains("\nbayplan.dev/numa-nodes=2\n") && file.contains("# +expiry-time=2"),
+        "{file}"
+    );
+}
+
+/// Rights to write Nodes are bound by the admission policy.
+async fn foreign_parts_are_refused(world: &World) {
+    let labels = |key: &str| json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "labels": { key: "x" } } });
+    let named = |name: &str, mut object: Json| {
+        object["metadata"]["name"] = json!(name);
+        object
+    };
+    let capacity = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "status": { "capacity": { "example.com/x": "9" } } });
+    let taint = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] } });
+    let cordon = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "unschedulable": true } });
+    for (path, object, expected) in [
+        (OWN, named("n1", labels("bayplan.dev/x")), ""),
+        (OWN, named("n1", labels("kubernetes.io/os")), "may write labels"),
+        (OWN, named("n1", labels("example.com/label")), "may write labels"),
+        ("/api/v1/nodes/n2", named("n2", labels("bayplan.dev/x")), "of its own node only"),
+        (OWN, taint, "may write taints"),
+        (OWN, cordon, "may write taints only"),
+        (OWN_STATUS, capacity, "may write extended resources"),
+    ] {
+        let (status, told) = world.as_agent("PATCH", path, object).await;
+        let is_right = if expected.is_empty() {
+            status == 200
+        } else {
+            status == 422 && told.contains(expected)
+        };
+        assert!(is_right, "{path} {expected}: {status} {told}");
+    }
+    let (status, told) = world.as_unbound("PATCH", OWN, named("n1", labels("bayplan.dev/x"))).await;
+    assert!(status == 422 && told.contains("is bound to no node"), "{status} {told}");
+}
+
+async fn nothing_is_left_after_a_withdrawal(world: &mut World) {
+    world.kill_agent();
+    world.withdraw();
+    let node = world.read(OWN).await;
+    assert_eq!(taints(&node), ["foreign"], "{node:#}");
+    let keys = |pointer: &str| -> Vec<String> {
+        let found = node.pointer(pointer).and_then(Json::as_object).cloned().unwrap_or_default();
+        found
+            .keys()
+            .filter(|key| {
+                ["intel.com", "bayplan", "feature", "profile"].iter().any(|it| key.contains(it))
+            })
+            .cloned()
+            .collect()
+    };
+    // This one was written by the test.
+    assert_eq!(keys("/metadata/labels"), ["bayplan.dev/x"], "{node:#}");
+    assert_eq!(keys("/metadata/annotations").len() + keys("/status/capacity").len(), 0, "{node:#}");
+    assert_eq!(node["status"]["capacity"]["example.com/x"], "3");
+    // It is another publisher's by now.
+    assert!(world.read(TOPOLOGY).await["zones"].is_array());
+    world.restart_agent().await;
+}
