@@ -87,7 +87,7 @@ async fn a_requested_profile_is_the_class_of_its_cpus_and_follows_an_annotation(
     // An annotation on the pod that runs counts at once.
     let annotated = [("bayplan.dev/cpu-class", "power")];
     kubelet.set_pods(vec![pod("fast", &requests, &annotated)]);
-    power::wait_for(&node, &[(&own, "powersave power 800000 800000 0")]).await;
+    power::wait_for(&node, &[(&own, "powersave power 1300000 1500000 0")]).await;
     assert_eq!(node.cpus(&id), own);
     let known = node.explain("fast").await[0].known.clone().unwrap();
     assert_eq!(known.changes, "bayplan.dev/cpu-class is power");

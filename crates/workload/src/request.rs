@@ -361,7 +361,7 @@ pub fn request_source(
     memory: Option<Bytes>,
 ) -> RequestSource {
     let (asked, _) = read_annotations(container, rules);
-    known_requests(container, container.pod.qos, &asked, memory).1
+    known_requests(container, qos_of(container, &asked, memory), &asked, memory).1
 }
 
 /// What is requested, and a warning where an annotation says something that cannot be true.

@@ -126,7 +126,7 @@ mod tests {
     /// A new key that needs a restart has to be added to [`ConfigFile::on_node`].
     #[test]
     fn node_keys_come_from_the_file_and_all_others_do_not() {
-        let text = "frontEnd: nri\nnri:\n  socket: /n\n  index: 7\nmap: off\nsocket: /a\nruntimeSocket: /b\nimageSocket: /i\ncontrolSocket: /c\ncontrolGroup: 27\nstateDir: /d\nhistorySize: 3Mi\n\
+        let text = "frontEnd: nri\nnri:\n  socket: /n\n  index: 7\nkubelet:\n  podsSocket: off\n  podResourcesSocket: /p\nmap: off\nsocket: /a\nruntimeSocket: /b\nimageSocket: /i\ncontrolSocket: /c\ncontrolGroup: 27\nstateDir: /d\nhistorySize: 3Mi\n\
                     metricsAddress: off\nmaxWaitingCalls: 7\nresourcesDirectories: [/r]\nhostRoot: /h\npolicy: one-shared-pool\nlog: debug\n";
         let node = parse_config(Path::new("node"), text).unwrap();
         let merged = Settings::of(&ConfigFile::default().on_node(&node), &[]);
