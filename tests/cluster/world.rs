@@ -83,7 +83,6 @@ fn path_of(object: &Json) -> String {
     let plural = match kind {
         "MutatingAdmissionPolicy" => "mutatingadmissionpolicies".to_owned(),
         "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
-        "NodeResourceTopology" => "noderesourcetopologies".to_owned(),
         _ => format!("{}s", kind.to_lowercase()),
     };
     match text("/metadata/namespace") {
@@ -340,6 +339,13 @@ impl World {
     /// Waits for words of the agent.
     pub(crate) async fn agent_says(&self, words: &str) {
         until(words, async || self.words().contains(words)).await;
+    }
+
+    /// The daemon's zones.
+    pub(crate) async fn zones(&self) -> Json {
+        let socket = self.node.control_socket();
+        let done = bayplan_daemon::ask_control(&socket, "GET", "/api/v1/zones", String::new());
+        serde_json::from_slice(&done.await.unwrap().1).unwrap()
     }
 
     pub(crate) async fn change_mode(&self, mode: &str) {

@@ -34,11 +34,19 @@ static CASES: LazyLock<Vec<Vec<Case>>> = LazyLock::new(|| {
     })
 });
 
+/// All suites, or those of which the names stand in `BAYPLAN_REBALANCE_ONLY`, with commas between them.
+fn chosen() -> impl Iterator<Item = &'static Suite> {
+    let only = std::env::var("BAYPLAN_REBALANCE_ONLY").ok();
+    SUITES.iter().filter(move |suite| {
+        only.as_ref().is_none_or(|names| names.split(',').any(|name| name == suite.name))
+    })
+}
+
 /// Does something with every suite, on all CPUs, and returns it in the order of the table.
 fn each<T: Send>(work: impl Fn(&Suite, usize) -> T + Sync) -> Vec<T> {
     let work = &work;
     thread::scope(|scope| {
-        let suites = SUITES.iter().enumerate();
+        let suites = chosen().enumerate();
         let threads: Vec<_> =
             suites.map(|(idx, suite)| scope.spawn(move || work(suite, idx))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()

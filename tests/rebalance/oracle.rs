@@ -6,6 +6,7 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 use bayplan_rebalance::plant::Plant;
 use bayplan_rebalance::{Evidence, Knob, Mode, Outcome, Proposal};
+use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 
 use crate::PERIOD;
@@ -66,6 +67,13 @@ fn cost(start: &Plant, trial: &Trial, proposals: &[Proposal]) -> f64 {
     cost
 }
 
+/// CPUs outside of the last of the caches that a container runs on.
+fn others_than_last(topology: &Topology, cpus: &CpuSet) -> CpuSet {
+    let caches = topology.caches().iter().filter(|it| it.level == 3);
+    let last = caches.map(|it| it.cpus.intersection(cpus)).filter(|it| !it.is_empty()).last();
+    last.map_or_else(CpuSet::new, |last| cpus.difference(&last))
+}
+
 fn candidates(plant: &Plant, victim: ContainerId) -> Vec<Proposal> {
     let scene = plant.scene();
     let around = |levels_l3: bool| -> CpuSet {
@@ -83,6 +91,7 @@ fn candidates(plant: &Plant, victim: ContainerId) -> Vec<Proposal> {
         for knob in resident.knobs.iter().filter(|knob| **knob != Knob::Evict) {
             let leave = match knob {
                 Knob::Siblings => around(false),
+                Knob::Gather => others_than_last(scene.topology.as_ref(), &resident.cpus),
                 // As many as can be: two CPUs are left.
                 Knob::Confine => {
                     resident.cpus.iter().take(resident.cpus.len().saturating_sub(2)).collect()

@@ -181,7 +181,9 @@ fn told(plant: &Plant, proposal: &Proposal) -> String {
 /// Whether the victim would have been a good deal better off over the last minute without the culprit, if every container had been where it is now.
 /// For what is done to the victim itself: with it, provided that it is others, its own limit or far memory that it suffers from.
 fn is_right(past: &Plant, now: &Plant, proposal: &Proposal) -> bool {
-    let mut past = past.clone();
+    // What a container does to itself is as it is now, and there is no activity of another to look back at.
+    let mut past = if proposal.knob == Knob::Gather { now.clone() } else { past.clone() };
+    past.undo(proposal.number);
     seat(&mut past, now, proposal.number);
     let victim = proposal.evidence.victim;
     // It takes a minute until memory is where it is to be.
@@ -193,7 +195,7 @@ fn is_right(past: &Plant, now: &Plant, proposal: &Proposal) -> bool {
     }
     let mut turned = past.clone();
     turned.carry_out(proposal);
-    let is_own = matches!(proposal.knob, Knob::Burst | Knob::Memory);
+    let is_own = matches!(proposal.knob, Knob::Burst | Knob::Gather | Knob::Memory);
     let others = past.tenants().keys().filter(|id| **id != victim);
     let lonely = others.fold(past.clone(), |plant, other| plant.without(*other));
     is_better(turned) && (is_own || is_better(lonely))

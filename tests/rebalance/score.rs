@@ -53,6 +53,7 @@ pub(crate) struct Score {
     /// Mean p99 of all services in relation to doing nothing: over the suite, and of the worst seed.
     pub(crate) ratio: f64,
     pub(crate) ratio_worst: f64,
+    pub(crate) worst_seed: u64,
     /// In some case the oracle was slower than doing nothing.
     pub(crate) oracle_worse: bool,
 }
@@ -76,6 +77,7 @@ pub(crate) fn score(suite: &Suite, cases: &[Case], settings: &Settings) -> Score
         p99_ms: [0.0; 3],
         ratio: 0.0,
         ratio_worst: 0.0,
+        worst_seed: 0,
         oracle_worse: false,
     };
     for case in cases {
@@ -109,7 +111,9 @@ impl Score {
         let all: Vec<ContainerId> = case.nothing.p99s.keys().copied().collect();
         let ratio = mean_of(log, &all) / mean_of(&case.nothing, &all);
         self.ratio += ratio / seeds;
-        self.ratio_worst = self.ratio_worst.max(ratio);
+        if ratio > self.ratio_worst {
+            (self.ratio_worst, self.worst_seed) = (ratio, case.seed);
+        }
         self.oracle_worse |= mean_of(&case.oracle, &all) > 1.001 * mean_of(&case.nothing, &all);
     }
 

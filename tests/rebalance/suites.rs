@@ -42,7 +42,7 @@ pub(crate) struct Trial {
     pub(crate) end: Duration,
 }
 
-pub(crate) const SUITES: [Suite; 16] = [
+pub(crate) const SUITES: [Suite; 17] = [
     Suite {
         name: "neighbour",
         about: "one noisy neighbour on the victim's CPUs",
@@ -126,6 +126,13 @@ pub(crate) const SUITES: [Suite; 16] = [
         seeds: 4,
         aim: Aim::Relief,
         trial: tight_limit,
+    },
+    Suite {
+        name: "hopping",
+        about: "a server with threads that go from cache to cache, on a machine with four",
+        seeds: 6,
+        aim: Aim::Relief,
+        trial: hopping,
     },
     Suite {
         name: "own-reasons",
@@ -214,6 +221,8 @@ fn burstable(name: &str, node: usize, work: Work, acts: Vec<Act>) -> Tenant {
         acts,
         cycle: None,
         wander: 0.2,
+        hops: 0.0,
+        hops_from: Duration::ZERO,
         mode: Mode::Act,
         knobs: [
             Knob::Weight,
@@ -447,6 +456,32 @@ fn tight_limit(seed: u64) -> Trial {
     victim.wander = 0.05;
     victim.knobs.insert(Knob::Burst);
     Trial { plant: plant(vec![victim], dice), victims: first(1), culprit: None, onset, end: END }
+}
+
+/// Two services on all CPUs; the threads of one begin to go from cache to cache. There is no culprit.
+fn hopping(seed: u64) -> Trial {
+    let dice = Dice(seed);
+    let onset = dice.onset();
+    let everywhere = |tenant: Tenant| {
+        let mut tenant = Tenant { cpus: cpus("0-31"), mems: nodes("0"), ..tenant };
+        tenant.knobs.insert(Knob::Gather);
+        tenant
+    };
+    let calm = everywhere(server("shop", 0, dice.between(10, 0.5, 1.5)));
+    let mut victim = everywhere(server("front", 0, dice.between(0, 1.5, 3.0)));
+    victim.hops = dice.between(1, 2000.0, 4000.0);
+    victim.hops_from = onset;
+    let jobs = best_effort(batch("jobs", 0, dice.between(12, 1.0, 3.0), Nature::COMPUTE));
+    let machine = "pack:1 numa:1 l3:4 core:4 pu:2 cache:48K,1M,32M mem:64";
+    let machine = derive(&parse_machine(machine).unwrap()).unwrap();
+    let all = vec![victim, calm, Tenant { cpus: cpus("0-31"), ..jobs }];
+    Trial {
+        plant: Plant::new(machine, all, seed),
+        victims: first(1),
+        culprit: None,
+        onset,
+        end: END,
+    }
 }
 
 fn own_reasons(seed: u64) -> Trial {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 use bayplan_rebalance::Settings;
 
+use crate::chosen;
 use crate::run::{Case, Log};
 use crate::score::{Score, is_late, relief_of};
 use crate::suites::SUITES;
@@ -29,7 +30,7 @@ pub(crate) fn story(one: &str) -> String {
 /// onset.
 pub(crate) fn render_late(cases: &[Vec<Case>], settings: &Settings) -> String {
     let mut text = String::new();
-    for (suite, cases) in SUITES.iter().zip(cases) {
+    for (suite, cases) in chosen().zip(cases) {
         for case in cases {
             let log = case.with(settings);
             let late = |victim: &ContainerId| relief_of(case, &log, *victim).is_some_and(is_late);
@@ -82,7 +83,7 @@ fn render_case(case: &Case, log: &Log) -> String {
 /// One line per suite.
 pub(crate) fn render(scores: &[Score]) -> String {
     let mut text = format!(
-        "{:<13} {:>6} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7} {:>7}\n",
+        "{:<13} {:>6} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7} {:>7} {:>12}\n",
         "suite",
         "hours",
         "victims",
@@ -99,6 +100,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
         "p99 ms: 0 / it / oracle",
         "ratio",
         "worst",
+        "of seed",
     );
     for score in scores {
         let in_time = score
@@ -107,7 +109,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
         let [nothing, bayplan, oracle] = score.p99_ms;
         let _ = writeln!(
             text,
-            "{:<13} {:>6.0} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8.1} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7.3} {:>7.3}",
+            "{:<13} {:>6.0} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8.1} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7.3} {:>7.3} {:>12}",
             score.name,
             score.machine_hours,
             score.relieved.len(),
@@ -124,6 +126,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
             format!("{nothing:.1} / {bayplan:.1} / {oracle:.1}"),
             score.ratio,
             score.ratio_worst,
+            score.worst_seed,
         );
     }
     let hours: f64 = scores.iter().map(|score| score.machine_hours).sum();

@@ -113,6 +113,7 @@ fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result
         },
         known: None,
         isolation: None,
+        vectors: None,
         files: Vec::new(),
         rebalance: Vec::new(),
     };
@@ -176,6 +177,7 @@ fn render_explanation(explanation: &Explanation) -> String {
             if let Some(isolation) = isolation {
                 text.push_str(&format!("  isolated {isolation}\n"));
             }
+            text.extend(explanation.vectors.iter().map(|it| format!("  vectors  {it}\n")));
         }
         None => text.push_str("  now      gone\n"),
     }

@@ -46,7 +46,12 @@ pub(crate) fn render(status: &Status) -> String {
     ] {
         classes.add_row([class, dash(cpus)]);
     }
-    for (class, cpus) in [("of these idle", &cpus.idle), ("of these closed", &cpus.closed)] {
+    let parts = [
+        ("of these idle", &cpus.idle),
+        ("of these closed", &cpus.closed),
+        ("of these lent", &cpus.lent),
+    ];
+    for (class, cpus) in parts {
         if !cpus.is_empty() {
             classes.add_row([class, cpus]);
         }

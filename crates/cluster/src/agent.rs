@@ -92,7 +92,7 @@ async fn watch_node(cluster: &Cluster, world: &watch::Sender<World>) {
         Event::Apply(node) | Event::InitApply(node) => {
             let node = node_object(&node);
             world.send_if_modified(|world| {
-                let is_news = world.node.as_ref() != Some(&node);
+                let is_news = !world.node.as_ref().is_some_and(|it| it.is_as(&node));
                 world.node = Some(node);
                 is_news
             });

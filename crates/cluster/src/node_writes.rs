@@ -85,7 +85,9 @@ fn taint_patch(node: &NodeObject, wishes: &NodeWishes) -> Option<Json> {
     };
     for missing in wanted.filter(|it| !is_there(it)) {
         if left == 0 && node.taints.is_empty() {
-            patch.push(json!({ "op": "test", "path": "/spec/taints", "value": null }));
+            // A list that is absent cannot be tested.
+            let path = "/metadata/resourceVersion";
+            patch.push(json!({ "op": "test", "path": path, "value": node.version }));
             patch.push(json!({ "op": "add", "path": "/spec/taints", "value": [missing] }));
         } else {
             patch.push(json!({ "op": "add", "path": "/spec/taints/-", "value": missing }));
@@ -133,7 +135,8 @@ mod tests {
     /// Writes for a Node with these taints; then what withdraws them, after they were carried out.
     fn check(case: &Case, expected: Expect) {
         let report: ZoneReport = serde_json::from_str(REPORT).unwrap();
-        let mut node = NodeObject { name: "n1".into(), ..NodeObject::default() };
+        let mut node =
+            NodeObject { name: "n1".into(), version: "7".into(), ..NodeObject::default() };
         node.labels.insert("foreign".into(), "x".into());
         node.capacity.insert("cpu".into(), "8".into());
         node.taints = case.taints.as_array().cloned().unwrap_or_default();
@@ -233,7 +236,7 @@ mod tests {
             &Case { parts: &[Part::Cmk], ..CASE },
             expect![[r#"
             metadata {"cmk.intel.com/cmk-node":"true"} {"bayplan.dev/own-taints":"cmk"}
-            taints [{"op":"test","path":"/spec/taints","value":null},{"op":"add","path":"/spec/taints","value":[{"effect":"NoSchedule","key":"cmk","value":"true"}]}]
+            taints [{"op":"test","path":"/metadata/resourceVersion","value":"7"},{"op":"add","path":"/spec/taints","value":[{"effect":"NoSchedule","key":"cmk","value":"true"}]}]
             capacity {"cmk.intel.com/exclusive-cores":"4"}
             back:
             metadata {} {"bayplan.dev/own-taints":"cmk"}

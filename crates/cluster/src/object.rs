@@ -24,6 +24,8 @@ pub struct NodeObject {
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub version: String,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// `metadata.annotations`.
@@ -50,6 +52,11 @@ pub struct OwnedKeys {
 }
 
 impl NodeObject {
+    /// Whether nothing differs but the version, which kubelet's reports change.
+    pub(crate) fn is_as(&self, other: &NodeObject) -> bool {
+        *self == NodeObject { version: self.version.clone(), ..other.clone() }
+    }
+
     /// Reads a Node; what is missing is empty.
     pub fn read(object: &Json) -> NodeObject {
         let text = |pointer: &str| {
@@ -63,6 +70,7 @@ impl NodeObject {
         NodeObject {
             name: text("/metadata/name"),
             uid: text("/metadata/uid"),
+            version: text("/metadata/resourceVersion"),
             labels: map("/metadata/labels"),
             annotations: map("/metadata/annotations"),
             taints: object
@@ -215,7 +223,7 @@ mod tests {
             ] },
             "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] }, "status": { "capacity": { "x/y": "0" } },
         }));
-        expect![[r#"NodeObject { name: "n", uid: "u", labels: {"a": "1"}, annotations: {}, taints: [Object {"effect": String("NoSchedule"), "key": String("k")}], capacity: {"x/y": "0"}, owned: OwnedKeys { labels: {"a"}, annotations: {}, features: {}, capacity: {"x/y"} } }"#]].assert_eq(&format!("{node:?}"));
+        expect![[r#"NodeObject { name: "n", uid: "u", version: "", labels: {"a": "1"}, annotations: {}, taints: [Object {"effect": String("NoSchedule"), "key": String("k")}], capacity: {"x/y": "0"}, owned: OwnedKeys { labels: {"a"}, annotations: {}, features: {}, capacity: {"x/y"} } }"#]].assert_eq(&format!("{node:?}"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
+use bayplan_host::VectorUse;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::mode::{Mode, ModeReport};
 use bayplan_node::status::{ContainerStatus, Explanation, Status};
@@ -31,6 +32,7 @@ use crate::inbox::{Look, Looker};
 use crate::live_map::{self, LiveMap};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 use crate::nri_gate::Link;
+use crate::observer::Shown;
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
@@ -74,6 +76,7 @@ pub(crate) struct Api {
     pub(crate) sightings: Sightings,
     pub(crate) told: Told,
     pub(crate) holdings: Holdings,
+    pub(crate) shown: Shown,
     pub(crate) looker: Looker,
     pub(crate) feed: Feed,
     /// Absent with `map: off`.
@@ -494,9 +497,18 @@ pub(crate) async fn tell_all(api: &Api, mut found: Vec<Explanation>) -> Vec<Expl
         if explanation.now.is_some() {
             (explanation.isolation, explanation.files) =
                 api.enforcement.about(&explanation.container);
+            explanation.vectors = api.shown.vectors_of(&explanation.container).map(vectors_text);
         }
     }
     found
+}
+
+/// `3 of 4 threads that were looked at used AVX-512 since the last reading`.
+fn vectors_text(VectorUse { looked_at, using }: VectorUse) -> String {
+    let threads = if looked_at == 1 { "thread" } else { "threads" };
+    format!(
+        "{using} of {looked_at} {threads} that were looked at used AVX-512 since the last reading"
+    )
 }
 
 /// What holds of the containers that are there; for intruders on their CPUs all are looked at.

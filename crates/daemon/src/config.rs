@@ -3,6 +3,7 @@
 //! One table has a row per key (`table.rs`): its name, what it takes, where it is kept, what it is for. From that come what a file says or every
 //! mistake of it ([`parse_config`]), all values as a file ([`Settings`]), and the [`schema`].
 
+mod best_effort;
 mod block_io;
 mod cpu_classes;
 mod fit;
@@ -46,6 +47,7 @@ use tokio::sync::watch;
 
 use crate::enforcer::NO_RECLAIM_CLASS;
 
+pub use self::best_effort::BestEffortConfig;
 pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
 pub use self::kind::parse_filter;
 pub use self::read::{
@@ -193,6 +195,8 @@ pub struct Config {
     pub has_probes: bool,
     /// Which of the counters of processors and kernel they charge.
     pub counters: CounterChoice,
+    /// What BestEffort containers get of CPUs that others need or own.
+    pub best_effort: BestEffortConfig,
     /// When containers suffer from others.
     pub rebalance: RebalanceConfig,
     /// Directory under which `/sys` and `/proc` are read, and written.
@@ -252,6 +256,7 @@ impl Default for Config {
             observe_interval: Duration::from_secs(10),
             has_probes: true,
             counters: CounterChoice::default(),
+            best_effort: BestEffortConfig::default(),
             rebalance: RebalanceConfig::default(),
             host_root: "/".into(),
             log: "info".to_owned(),

@@ -39,6 +39,7 @@ pub use view::{FilePlanView, render_file_plan_view};
 
 use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
+pub(crate) use crate::enforcer::families::class_group;
 pub(crate) use crate::enforcer::families::{
     ClassesKnown, NO_RECLAIM_CLASS, SCARCE, asks_for_isolation, check_classes, has_isolcpus_only,
     patterns_of,

@@ -14,11 +14,12 @@ pub(crate) enum Part {
     Neighbours,
     Server,
     Reclaimer,
+    Colocation,
     Pods,
 }
 
 impl Part {
-    const ALL: [Part; 9] = [
+    const ALL: [Part; 10] = [
         Part::Enforcer,
         Part::Observer,
         Part::Prober,
@@ -27,6 +28,7 @@ impl Part {
         Part::Neighbours,
         Part::Server,
         Part::Reclaimer,
+        Part::Colocation,
         Part::Pods,
     ];
 
@@ -40,6 +42,7 @@ impl Part {
             Part::Neighbours => "what looks for other programs that pin",
             Part::Server => "an HTTP server",
             Part::Reclaimer => "what reclaims idle memory",
+            Part::Colocation => "what shares CPUs with BestEffort containers",
             Part::Pods => "what asks kubelet of pods",
         }
     }

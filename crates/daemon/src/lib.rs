@@ -6,6 +6,7 @@ mod api;
 pub mod check;
 mod check_front_end;
 mod cluster_config;
+mod colocation;
 pub mod config;
 mod control;
 mod enforcer;

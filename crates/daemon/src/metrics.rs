@@ -1,6 +1,7 @@
 //! What Prometheus scrapes. Labels have few values; no label holds a name that users choose, but those of what probes and kernel files tell of containers
 //! that are there (`prober/collector.rs`, `observer/table.rs`).
 
+mod colocation;
 mod failures;
 mod groups;
 mod nri;
@@ -38,6 +39,7 @@ use crate::health::Health;
 use crate::observer;
 use crate::prober::{ProbeTable, Sightings};
 
+use colocation::Colocating;
 use failures::FAILURES;
 use groups::GroupGauges;
 use nri::Nri;
@@ -182,6 +184,7 @@ pub(crate) struct Metrics {
     reclaims: Family<Outcome, Counter>,
     pub(crate) nri: Nri,
     pub(crate) rebalancing: Rebalancing,
+    pub(crate) colocation: Colocating,
 }
 
 #[cfg(test)]
@@ -228,6 +231,7 @@ impl Metrics {
             reclaims: Family::default(),
             nri: Nri::default(),
             rebalancing: Rebalancing::default(),
+            colocation: Colocating::default(),
         };
         metrics.register();
         metrics.registry.register_collector(Box::new(ProbeTable(sightings.clone())));
@@ -319,6 +323,7 @@ impl Metrics {
         );
         self.nri.register(&mut self.registry);
         self.rebalancing.register(&mut self.registry);
+        self.colocation.register(&mut self.registry);
     }
 
     fn register_files(&mut self) {

@@ -5,6 +5,7 @@
 
 mod shown;
 mod table;
+mod vectors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,7 @@ use bayplan_host::counters::{
     GroupCounters, GroupFiles, MonitorCounters, Monitored, Monitors, NodeCounters, NodeFiles,
 };
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
-use bayplan_host::read_holding;
+use bayplan_host::{VectorUse, read_holding};
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_rebalance::Mode;
@@ -27,7 +28,8 @@ use crate::config::{Config, LiveConfig};
 use crate::inbox::Inbox;
 use crate::lookups::Lookups;
 
-pub(crate) use shown::Shown;
+pub(crate) use shown::{Shown, number};
+use vectors::VectorFiles;
 
 /// One reading of everything.
 #[derive(Debug, Default)]
@@ -60,6 +62,8 @@ struct ContainerReading {
     at_home: Option<Placed>,
     /// By its monitor group, if it has one.
     caches: MonitorCounters,
+    /// Of some of its threads since the last reading.
+    vectors: Option<VectorUse>,
 }
 
 /// What a container's memory is near to.
@@ -95,6 +99,17 @@ impl Shown {
         let idle_ticks = reading.node.idle_ticks.clone();
         let frequencies_khz = reading.node.frequencies_khz.clone();
         Some(GroupsRead { at: reading.at?, groups, caches, idle_ticks, frequencies_khz })
+    }
+
+    /// What threads of a container of this name did with AVX-512; `None` where that is not told.
+    pub(crate) fn vectors_of(&self, name: &str) -> Option<VectorUse> {
+        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = reading.containers.iter();
+        let found = all.find(|it| {
+            let ContainerLabels { namespace, pod, container } = &it.name;
+            name == format!("{namespace}/{pod}/{container}")
+        });
+        found?.vectors
     }
 
     /// Comes back when there is a reading that it has not come back for; `false` when there will be none any more.
@@ -145,6 +160,7 @@ struct Reader {
     kernel: Option<DiskKernel>,
     groups: BTreeMap<String, GroupFiles>,
     lookups: Lookups,
+    vectors: VectorFiles,
     monitors: Monitors,
     node: Option<NodeFiles>,
     /// The CPUs that were online when these were opened, in the kernel's words.
@@ -202,6 +218,7 @@ impl Reader {
             kernel,
             groups: BTreeMap::new(),
             lookups: Lookups::default(),
+            vectors: VectorFiles::default(),
             monitors: Monitors::default(),
             node: None,
             online: None,
@@ -225,6 +242,9 @@ impl Reader {
         self.groups.retain(|id, _| ids.contains(id.as_str()));
         self.lookups.retain(|id| ids.contains(id));
         self.open_node();
+        if let Some(kernel) = &mut self.kernel {
+            self.vectors.begin(kernel, &ids, now);
+        }
         let mut monitored = self.monitored();
         let containers: Vec<ContainerReading> = latest
             .into_iter()
@@ -235,6 +255,7 @@ impl Reader {
                     name,
                     cpus: cpus_of(occupant),
                     effective_cpus: self.effective_cpus(occupant),
+                    vectors: self.kernel.as_mut().and_then(|it| self.vectors.read(it, occupant)),
                     placed: placed(&counters, &occupant.mems),
                     at_home: placed(&counters, occupant.home.as_ref().unwrap_or(&occupant.mems)),
                     counters,

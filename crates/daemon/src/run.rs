@@ -13,7 +13,8 @@ use bayplan_cri::upstream::Upstream;
 use bayplan_host::disk::Disks;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
-use bayplan_node::event::fingerprint;
+use bayplan_node::colocation::Colocation;
+use bayplan_node::event::{Event, fingerprint};
 use bayplan_node::history::{Entry, HISTORY_DIR};
 use bayplan_node::known::Known;
 use bayplan_node::reconfigure::check_reserved;
@@ -33,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Reach, routes};
 use crate::check::isolated_reserved;
 use crate::check_front_end::kubelet_at_proxy;
+use crate::colocation::{ColocationTask, run_colocation};
 use crate::config::{Config, FrontEnd, LiveConfig};
 use crate::enforcer::{
     BOOT_ID, Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles,
@@ -340,7 +342,8 @@ impl Daemon {
         let (ground, sightings) = (Arc::clone(&looking.ground), looking.sightings.clone());
         let shown = looking.shown.clone();
         let told = looking.told.clone();
-        tasks.extend(start_looking(&machine, looking, &losses, &stop));
+        let close = CancellationToken::new();
+        tasks.extend(start_looking(&machine, looking, &losses, (&stop, &close)));
         let parts = Parts {
             live,
             ground,
@@ -366,7 +369,7 @@ impl Daemon {
             told,
             feed: core.feed,
             reloader,
-            close: CancellationToken::new(),
+            close,
             stop,
             kill: core.kill,
             broken,
@@ -488,6 +491,7 @@ impl Daemon {
             sightings: self.sightings.clone(),
             told: self.told.clone(),
             holdings: Holdings::new(config.host_root.clone()),
+            shown: shown.clone(),
             looker,
             feed: self.feed.clone(),
             link: gate.link.clone(),
@@ -573,12 +577,12 @@ impl Daemon {
     }
 }
 
-/// The rebalancer, the probes, and what reclaims idle memory.
+/// The rebalancer, the probes, what shares CPUs with BestEffort containers, and what reclaims idle memory.
 fn start_looking(
     machine: &Machine,
     looking: RebalancerTask,
     losses: &Losses,
-    stop: &CancellationToken,
+    (stop, close): (&CancellationToken, &CancellationToken),
 ) -> impl Iterator<Item = JoinHandle<()>> + use<> {
     let probing = ProberTask {
         inbox: looking.inbox.clone(),
@@ -596,6 +600,21 @@ fn start_looking(
         take_back(&inbox, &enforcement).await;
         metrics.rebalancing.looked(0, 0);
     };
+    let colocating = ColocationTask {
+        inbox: looking.inbox.clone(),
+        config: looking.config.clone(),
+        ground: Arc::clone(&looking.ground),
+        metrics: Arc::clone(&looking.metrics),
+        is_dry_run: looking.is_dry_run,
+    };
+    let sharing = looking.inbox.clone();
+    // Nothing would follow the load any more.
+    let unshare = async move {
+        sharing.ask(Event::Colocate(Colocation::default())).await;
+    };
+    // Before everything is taken back, or it would share again after that.
+    let colocating = until(close.clone(), async move { drop(run_colocation(colocating).await) });
+    let colocating = losses.spare_then(Part::Colocation, colocating, unshare);
     let rebalancing = run_rebalancer(looking, stop.clone());
     let rebalancing = losses.spare_then(Part::Rebalancer, rebalancing, tidy);
     // A machine that is not this one has no kernel to count in.
@@ -606,7 +625,7 @@ fn start_looking(
         losses.spare_then(Part::Prober, run_prober(probing, stop.clone()), tidy)
     };
     let probing = machine.is_real().then(probing);
-    [rebalancing, reclaiming].into_iter().chain(probing)
+    [rebalancing, reclaiming, colocating].into_iter().chain(probing)
 }
 
 /// Follows the machine, if it is watched, and the configuration's file, for ever.

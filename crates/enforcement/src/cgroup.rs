@@ -94,6 +94,17 @@ pub struct CgroupWants {
     pub burst_percent: u64,
     /// Its memory.
     pub memory: MemoryWants,
+    /// CPU time and memory that it may use at most, which kubelet does not know of.
+    pub batch: BatchWants,
+}
+
+/// Limits beside those that kubelet gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchWants {
+    /// `cpu.max`.
+    pub quota: Option<CpuQuota>,
+    /// `memory.max`.
+    pub memory: Option<Bytes>,
 }
 
 /// The settings of all containers, and what cannot be had.
@@ -110,6 +121,7 @@ pub fn settings_for_cgroups(containers: &[CgroupWants]) -> (Settings, Vec<String
                 container.burst_percent
             ));
         }
+        settings.extend(container.batch_settings());
         for dir in dirs {
             settings.extend(container.quota_setting(dir));
             if burst_us > 0 {
@@ -152,6 +164,25 @@ impl CgroupWants {
         let Some(quota) = self.quota.filter(|_| !self.is_quota_lifted) else { return 0 };
         let burst = u128::from(quota.quota_us) * u128::from(self.burst_percent.min(100)) / 100;
         u64::try_from(burst).unwrap_or(quota.quota_us)
+    }
+
+    /// Kubelet gives such a container no limit of its own; where it does, that one counts.
+    fn batch_settings(&self) -> Settings {
+        let Some(dir) = self.dirs.first() else { return Settings::new() };
+        let setting = |form, value| Setting {
+            form,
+            value,
+            unit: self.unit.clone(),
+            reason: "batch resources".to_owned(),
+        };
+        let quota = self.batch.quota.filter(|_| self.quota.is_none());
+        let quota = quota.map(|CpuQuota { quota_us, period_us }| {
+            (quota_slot(dir), setting(Form::CpuMax, format!("{quota_us} {period_us}")))
+        });
+        let memory = self.batch.memory.map(|Bytes(bytes)| {
+            (Slot::file(format!("{dir}/memory.max")), setting(Form::Bytes, bytes.to_string()))
+        });
+        quota.into_iter().chain(memory).collect()
     }
 
     fn quota_setting(&self, dir: &str) -> Option<(Slot, Setting)> {
@@ -303,6 +334,21 @@ mod tests {
         "#]],
         );
         check(&[CgroupWants { quota: None, ..own }], expect![[r#""#]]);
+    }
+
+    #[test]
+    fn batch_resources_are_limits_unless_kubelet_gives_one() {
+        let quota = Some(CpuQuota { quota_us: 50_000, period_us: 100_000 });
+        let batch = BatchWants { quota, memory: Some(Bytes(1 << 20)) };
+        let alone = CgroupWants { quota: None, pod_quota: None, batch, ..container("a") };
+        check(
+            &[alone, CgroupWants { batch, ..container("b") }],
+            expect![[r#"
+                /sys/fs/cgroup/kubepods/pod1/a/cpu.max = 50000 100000  (n/p/a)
+                /sys/fs/cgroup/kubepods/pod1/a/memory.max = 1048576  (n/p/a)
+                /sys/fs/cgroup/kubepods/pod1/b/memory.max = 1048576  (n/p/b)
+            "#]],
+        );
     }
 
     #[test]

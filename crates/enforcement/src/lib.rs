@@ -5,6 +5,7 @@
 //! Classes of cache and memory bandwidth are in [`resctrl`], those of frequency and sleep in [`power`].
 
 mod author;
+mod best_effort;
 mod block_io;
 mod cgroup;
 mod file_plan;
@@ -20,11 +21,14 @@ mod setting;
 mod turned;
 
 pub use author::{Author, Told, author_of};
+pub use best_effort::{BudgetPolicy, NodeUse, budget_quota, next_budget};
 pub use block_io::{
     BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
     idle_weight, settings_for_block_io,
 };
-pub use cgroup::{CgroupWants, CpuQuota, MemoryQos, MemoryWants, burst_slot, settings_for_cgroups};
+pub use cgroup::{
+    BatchWants, CgroupWants, CpuQuota, MemoryQos, MemoryWants, burst_slot, settings_for_cgroups,
+};
 pub use file_plan::{
     FilePass, FilePlan, FileWrite, Impossible, disks_to_look_for, files_to_read, is_needed,
     plan_files, render_file_plan,

@@ -10,6 +10,7 @@ use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, PodFacts, Resources, Ticket};
 
+use crate::colocation::Colocation;
 use crate::history::{By, Entry, Kind, ProposalForm};
 use crate::huge_pages::HugePagesNow;
 use crate::mode::{Mode, ModePlan, NotInPlace};
@@ -84,6 +85,8 @@ pub enum Event {
     PauseRebalance(bool),
     /// From now on the rebalancer has turned this and nothing else. Answered as `Starting` is.
     Turn(Turned),
+    /// From now on BestEffort containers get this beside their place. Answered as `Starting` is.
+    Colocate(Colocation),
     /// The rebalancer tells the history something of this container, in words and in values.
     Told(Kind, ContainerId, String, Box<ProposalForm>),
     /// Are events dealt with?
@@ -124,7 +127,7 @@ impl Event {
 
     /// Kernel files may have to be written after it although nothing else has changed.
     pub fn needs_files(&self) -> bool {
-        matches!(self, Event::Turn(_) | Event::Started(_))
+        matches!(self, Event::Turn(_) | Event::Colocate(_) | Event::Started(_))
     }
 }
 

@@ -9,7 +9,7 @@
 //! | [`known`], [`reconcile`], [`reseat`] | a start, a sync with the runtime, a machine of another shape |
 //! | [`decision`], [`criteria`], [`status`] | what is told of all that |
 //! | [`mode`], [`reconfigure`], [`settings`] | what an operator changes |
-//! | [`compaction`], [`narrowing`], [`cold_start`], [`claims`], [`turned`], [`sent`], [`overflow`], [`huge_pages`] | one concern each |
+//! | [`compaction`], [`narrowing`], [`cold_start`], [`claims`], [`turned`], [`sent`], [`colocation`], [`overflow`], [`huge_pages`] | one concern each |
 //! | [`groups`] | types of groups, and which containers are in which group |
 //! | [`occupancy`], [`resources_file`] | what runs where, for kernel files and for the containers themselves |
 
@@ -17,6 +17,7 @@
 
 pub mod claims;
 pub mod cold_start;
+pub mod colocation;
 pub mod compaction;
 pub mod compactor;
 pub mod criteria;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, NoHome, Part};
-use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
+use bayplan_types::{CpuClass, CpuSet, MilliCpu, NodeSet, QosClass};
 use bayplan_workload::annotations::{Tuning, read_annotations};
 use bayplan_workload::{NewContainer, RequestRules};
 
@@ -29,6 +29,10 @@ pub struct Occupancy {
     pub is_rebalance_paused: bool,
     /// What the rebalancer has turned.
     pub turned: Turned,
+    /// CPU time that BestEffort containers have together; `None`: as much as they get.
+    pub budget: Option<MilliCpu>,
+    /// CPUs that containers lend to them.
+    pub lent: CpuSet,
     /// After how many steps of the state.
     pub step: u64,
 }
@@ -160,6 +164,8 @@ impl NodeState {
             is_at_rest: self.is_at_rest(),
             is_rebalance_paused: self.is_rebalance_paused,
             turned: self.turned_now(),
+            budget: self.budget_now(),
+            lent: self.lent_now(),
             step: self.steps,
         }
     }

@@ -47,6 +47,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::claims::Claim;
 use crate::cold_start::Cold;
+use crate::colocation::Colocation;
 use crate::compactor::Compactor;
 use crate::decision::{
     Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
@@ -217,6 +218,8 @@ pub struct NodeState {
     pub(crate) mode_since: Option<Timestamp>,
     pub(crate) is_rebalance_paused: bool,
     pub(crate) turned: Turned,
+    /// What BestEffort containers get beside their place.
+    pub(crate) colocation: Colocation,
     pub(crate) sent: Sent,
     pub(crate) known: Known,
     pub(crate) groups: Groups,
@@ -254,6 +257,7 @@ impl NodeState {
             mode_since: None,
             is_rebalance_paused: false,
             turned: Turned::default(),
+            colocation: Colocation::default(),
             sent: Sent::default(),
             known: Known::default(),
             groups: Groups::default(),
@@ -308,6 +312,7 @@ impl NodeState {
                 | Event::Started(_)
                 | Event::ReadBack(_)
                 | Event::Turn(_)
+                | Event::Colocate(_)
                 | Event::SetsChanged(..)
         );
         let is_creation_over = matches!(event, Event::CreateEnded(..));
@@ -392,6 +397,7 @@ impl NodeState {
             Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
             Event::Turn(turned) => self.turn(turned),
+            Event::Colocate(colocation) => self.colocate(colocation),
             Event::Told(kind, id, why, about) => self.told(kind, id, why, about),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),

@@ -117,6 +117,9 @@ pub struct ClassedCpus {
     /// Of these, shared, and closed to other owners.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub closed: String,
+    /// Of these, owned by a container that lends them to BestEffort containers.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lent: String,
 }
 
 /// One pool.
@@ -345,6 +348,9 @@ pub struct Explanation {
     /// How far its CPUs are kept from all others, and why no further; absent for one that shares, and where kernel files are left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
+    /// What its threads do that its neighbours feel, such as the use of wide vectors; absent where nothing of that is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vectors: Option<String>,
     /// Values in kernel files that are there for its sake, such as the limit of CPU time that is lifted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<HeldFile>,

@@ -130,9 +130,13 @@ impl NodeState {
     /// An exclusive container leaves none, and no container so many that too few are left for what it asks for, together with those that have only
     /// these.
     pub(crate) fn cpus_of(&self, id: ContainerId, allocation: &Allocation) -> CpuSet {
-        if let Some(chosen) = self.chosen_cpus(id) {
-            return chosen;
+        match self.chosen_cpus(id) {
+            Some(chosen) => chosen,
+            None => self.with_loans(id, allocation, self.cpus_by_place(id, allocation)),
         }
+    }
+
+    fn cpus_by_place(&self, id: ContainerId, allocation: &Allocation) -> CpuSet {
         let cpus = self.ledger.cpus_of(allocation);
         let is_held = self.is_rebalance_paused || self.is_restored();
         let is_owner = allocation.class() == CpuClass::Exclusive;

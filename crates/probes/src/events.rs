@@ -95,9 +95,36 @@ pub struct EventCounts {
     pub unread_ns: u64,
 }
 
+/// A source of counts: readings of the kernel's record of one container, one after the other. Those of this machine and recorded ones go through the same.
+#[derive(Clone, Debug)]
+pub struct CounterStream {
+    events: Vec<Event>,
+    last: EventsRecord,
+    counts: EventCounts,
+}
+
+impl CounterStream {
+    /// Nothing was counted yet of these events, in their order in the record.
+    pub fn new(events: &[Event]) -> CounterStream {
+        CounterStream { events: events.to_vec(), last: [0; 8], counts: EventCounts::default() }
+    }
+
+    /// Takes the next reading: time to be counted, time counted, time not read, all in ns, and then counts (`struct event_counts` of `bpf/records.h`).
+    pub fn take(&mut self, record: [u64; 8]) -> &EventCounts {
+        self.counts.absorb(&self.events, &self.last, &record);
+        self.last = record;
+        &self.counts
+    }
+
+    /// What was counted up to the last reading.
+    pub fn counts(&self) -> &EventCounts {
+        &self.counts
+    }
+}
+
 impl EventCounts {
     /// Adds what has come between two readings of the kernel's record. Time in which nothing was counted adds no counts: they are not known.
-    pub(crate) fn absorb(&mut self, events: &[Event], before: &EventsRecord, now: &EventsRecord) {
+    fn absorb(&mut self, events: &[Event], before: &EventsRecord, now: &EventsRecord) {
         let [enabled, running, unread, counts @ ..] =
             std::array::from_fn(|word| since(now, before, word)) as EventsRecord;
         self.enabled_ns = self.enabled_ns.saturating_add(enabled);

@@ -21,7 +21,7 @@ mod refusal;
 
 pub use audit::Intrusions;
 pub use cost::{Cost, Meter};
-pub use events::{CounterChoice, Event, EventCounts};
+pub use events::{CounterChoice, CounterStream, Event, EventCounts};
 pub use intruder::{CgroupId, Intruder, Intrusion, Kind, Softirq, Vector, Who};
 pub use probes::{Drain, Probe, ProbeError, ProbeState, Probes};
 pub use rates::{Rates, rates_between};

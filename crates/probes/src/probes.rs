@@ -16,11 +16,14 @@ use crate::places::derive_places;
 use crate::pmu::{Absence, Pmu};
 use crate::programs::Programs;
 use crate::records::{
-    CountersRecord, EventsRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SLOT_OUTSIDE,
-    SettingsRecord, UnnamedRecord,
+    CountersRecord, IntruderRecord, IntrusionRecord, PlaceRecord, SLOT_OUTSIDE, SettingsRecord,
+    UnnamedRecord,
 };
 use crate::refusal::{Surroundings, judge};
-use crate::{CgroupId, Cost, CounterChoice, Counters, EventCounts, Intrusion, Intrusions, Refusal};
+use crate::{
+    CgroupId, Cost, CounterChoice, CounterStream, Counters, EventCounts, Intrusion, Intrusions,
+    Refusal,
+};
 
 /// The compiled probes, see `bpf/build`.
 static OBJECT: &[u8] = include_bytes_aligned!(env!("BAYPLAN_BPF_OBJECT"));
@@ -58,9 +61,8 @@ struct Watched {
     slot: u32,
     /// At the last drain.
     counters: Counters,
-    /// What the kernel had counted then.
-    events_read: EventsRecord,
-    events: EventCounts,
+    /// What the kernel has counted.
+    stream: CounterStream,
 }
 
 /// Everything that was counted, since each container is watched.
@@ -324,7 +326,9 @@ impl Probes {
             at: now,
             containers: self.watched.iter().map(|(id, it)| (*id, it.counters.clone())).collect(),
             events: match self.counting {
-                Some(_) => self.watched.iter().map(|(id, it)| (*id, it.events.clone())).collect(),
+                Some(_) => {
+                    self.watched.iter().map(|(id, it)| (*id, it.stream.counts().clone())).collect()
+                }
                 None => BTreeMap::new(),
             },
             outside: self.outside.clone(),
@@ -417,8 +421,9 @@ impl Probes {
         }
         let put = self.maps.containers.insert(id.0, slot, 0);
         put.map_err(failed(|| format!("watch cgroup {}", id.0)))?;
-        let (counters, events) = (Counters::default(), EventCounts::default());
-        self.watched.insert(id, Watched { slot, counters, events_read: [0; 8], events });
+        let events = self.counting.as_ref().map_or(&[][..], Counting::events);
+        let (counters, stream) = (Counters::default(), CounterStream::new(events));
+        self.watched.insert(id, Watched { slot, counters, stream });
         Ok(())
     }
 
@@ -475,8 +480,7 @@ impl Probes {
             let slot = watched.slot;
             let now = counting.read(slot);
             let now = now.map_err(failed(|| format!("read the events of slot {slot}")))?;
-            watched.events.absorb(counting.events(), &watched.events_read, &now);
-            watched.events_read = now;
+            watched.stream.take(now);
         }
         Ok(())
     }

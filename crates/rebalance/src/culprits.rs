@@ -56,7 +56,7 @@ pub(crate) fn path(signal: Signal) -> Path {
     match signal {
         Signal::Waiting | Signal::Delay | Signal::Preempted | Signal::CpuPressure => Path::Cpu,
         Signal::CyclesPerInstruction | Signal::CacheMisses => Path::Hardware,
-        Signal::Throttled | Signal::FarMemory => Path::Own,
+        Signal::Migrations | Signal::Throttled | Signal::FarMemory => Path::Own,
     }
 }
 
@@ -174,7 +174,7 @@ impl Judge<'_> {
             .unwrap_or(ladder::steps(Knob::Suppress))
     }
 
-    /// Whether CPUs have time for one more and would not be crowded, as far as was measured lately.
+    /// Whether CPUs have time for one more and would not be crowded, also when those there want as much as they did at their peaks of the last minutes.
     pub(crate) fn has_room(
         &self,
         scene: &Scene,
@@ -186,7 +186,8 @@ impl Judge<'_> {
             true => self.needs(id, goer),
             false => self.lately(id).map_or(0.0, Sample::wanted),
         };
-        !place.is_empty() && self.busy(scene, id, place) + wants <= CROWDED * place.len() as f64
+        let peaks = self.peaks(scene, place, id).max(self.busy(scene, id, place));
+        !place.is_empty() && peaks + wants <= CROWDED * place.len() as f64
     }
 
     /// For a container that would fill any NUMA node that it could go to, and suffers nowhere from that: what it has to leave to go where it is least
@@ -255,6 +256,28 @@ impl Judge<'_> {
         self.within(scene, place, Some(but)) + self.outside(scene, place)
     }
 
+    /// How many of some CPUs all containers but one keep busy at their peaks of the last minutes.
+    fn peaks(&self, scene: &Scene, place: &CpuSet, but: ContainerId) -> f64 {
+        let residents = scene.residents.iter().filter(|(id, _)| **id != but);
+        residents.map(|(id, it)| self.windows.peak(*id) * overlap(&it.cpus, place)).sum()
+    }
+
+    /// The CPUs of a container under the one of their last-level caches that has most room for it. `None`: all are under one, or it fits under none.
+    pub(crate) fn best_cache(
+        &self,
+        scene: &Scene,
+        id: ContainerId,
+        resident: &Resident,
+    ) -> Option<CpuSet> {
+        let caches = self.topology.caches().iter().filter(|it| it.level == 3);
+        let parts = caches.map(|it| it.cpus.intersection(&resident.cpus));
+        let parts: Vec<CpuSet> = parts.filter(|it| !it.is_empty()).collect();
+        let left = |place: &CpuSet| place.len() as f64 - self.peaks(scene, place, id);
+        let best = parts.iter().max_by(|a, b| left(a).total_cmp(&left(b)));
+        let best = best.filter(|_| parts.len() > 1)?;
+        self.has_room(scene, (id, resident), true, best).then(|| best.clone())
+    }
+
     /// How many of some CPUs containers keep busy.
     fn within(&self, scene: &Scene, place: &CpuSet, but: Option<ContainerId>) -> f64 {
         let residents = scene.residents.iter().filter(|(id, _)| Some(**id) != but);
@@ -264,7 +287,7 @@ impl Judge<'_> {
     }
 
     /// How many of some CPUs are kept busy by processes in no container; 0 where the kernel does not tell.
-    fn outside(&self, scene: &Scene, place: &CpuSet) -> f64 {
+    pub(crate) fn outside(&self, scene: &Scene, place: &CpuSet) -> f64 {
         let busy: Option<f64> = place.iter().map(|cpu| Some(1.0 - scene.idle.get(&cpu)?)).sum();
         busy.map_or(0.0, |busy| (busy - self.within(scene, place, None)).max(0.0))
     }

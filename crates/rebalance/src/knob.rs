@@ -12,6 +12,8 @@ pub enum Knob {
     /// BestEffort containers together get less CPU time: at step 1 half of what the CPUs have that they may run on, at step 2 a quarter, and so on
     /// (`cpu.max`). The target is the one that this is said of; it holds for all.
     Suppress,
+    /// The victim has tasks that go from cache to cache, and stays on those of its CPUs that have one last-level cache.
+    Gather,
     /// The culprit leaves half of the CPUs that it shares with the victim: for nodes where nothing can limit its time.
     Confine,
     /// The victim may overdraw its CPU limit for a moment: `cpu.max.burst`.
@@ -34,11 +36,12 @@ pub enum Knob {
 
 impl Knob {
     /// All of them, in order.
-    pub const ALL: [Knob; 13] = [
+    pub const ALL: [Knob; 14] = [
         Knob::Idle,
         Knob::Weight,
         Knob::Siblings,
         Knob::Suppress,
+        Knob::Gather,
         Knob::Confine,
         Knob::Burst,
         Knob::Cache,
@@ -57,6 +60,7 @@ impl Knob {
             Knob::Weight => "weight",
             Knob::Siblings => "siblings",
             Knob::Suppress => "suppress",
+            Knob::Gather => "gather",
             Knob::Confine => "confine",
             Knob::Burst => "burst",
             Knob::Bandwidth => "bandwidth",

@@ -100,6 +100,7 @@ const ALL: &[Signal] = &[
 const ANY: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3, Tie::Node];
 const CACHE: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3];
 const NONE: &[Tie] = &[];
+const HOPS: &[Signal] = &[Signal::Migrations];
 
 /// So many times as high as its limit a signal is bad.
 const SEVERE: f64 = 2.0;
@@ -107,11 +108,12 @@ const SEVERE: f64 = 2.0;
 /// In the order of the ladder. An exclusive container gets others of its own NUMA nodes only, so where just a node's memory is shared its move would
 /// change nothing.
 #[rustfmt::skip]
-const TABLE: [Row; 13] = [
+const TABLE: [Row; 14] = [
     Row { knob: Knob::Idle, whom: Whom::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Weight, whom: Whom::Lower, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 3 },
     Row { knob: Knob::Siblings, whom: Whom::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Suppress, whom: Whom::BestEffort, signals: ALL, ties: ANY, resource: Resource::Memory, reach: Level::L3, steps: 3 },
+    Row { knob: Knob::Gather, whom: Whom::Victim, signals: HOPS, ties: NONE, resource: Resource::Cores, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::Confine, whom: Whom::BestEffort, signals: ALL, ties: &[Tie::Cpu], resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Burst, whom: Whom::Victim, signals: &[Signal::Throttled], ties: NONE, resource: Resource::Time, reach: Level::L3, steps: 2 },
     Row { knob: Knob::Cache, whom: Whom::Lower, signals: SLOW, ties: CACHE, resource: Resource::Memory, reach: Level::L3, steps: 2 },
@@ -152,7 +154,14 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             if (!row.ties.is_empty() && !is_tied) || is_shared {
                 continue;
             }
-            candidates.extend(row.on(scene, victim, evidence.victim, victim, CpuSet::new()));
+            let leave = match row.knob {
+                Knob::Gather => judge
+                    .best_cache(scene, evidence.victim, victim)
+                    .map(|cache| victim.cpus.difference(&cache)),
+                _ => Some(CpuSet::new()),
+            };
+            candidates
+                .extend(leave.and_then(|it| row.on(scene, victim, evidence.victim, victim, it)));
             continue;
         }
         let tied = evidence.culprits.iter().filter(|it| row.ties.contains(&it.tie));

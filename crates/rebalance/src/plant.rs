@@ -15,6 +15,7 @@
 //! | threads of a core | each of two does 0.625 of what it would do alone | Marr et al. 2002: up to 1.3 for two |
 //! | cache | share of what is brought in; power law of misses | Chandra et al., HPCA 2005; Xu et al., ISPASS 2010; Hartstein et al., CF 2006 |
 //! | memory bandwidth | latency flat to 40 %, a line to 80 %, steep above; 3.8 GB/s per core | Jacob 2009; data sheet of the Xeon 8480 |
+//! | migrations | a thread that wakes up elsewhere does so where the others run; 0.5 ms of misses after each to another cache | assumption: 8 MiB from memory at 16 GB/s |
 //! | far memory | 1.6 times at distance 21 | measured by many on two packages, 80 to 100 against 140 to 150 ns |
 //! | programs | four kinds, see [`Nature`] | Ferdman et al., ASPLOS 2012, for servers; the others are round numbers for STREAM, `mcf` and a loop |
 //! | noise | 5 % on every number | assumption |
@@ -23,7 +24,7 @@
 //! neighbour than comes out here: misses four times as many, a third of the instructions.
 //!
 //! Guarantees: no clock, no randomness but of the seed, same input, same bytes. Chance depends on seed, container and time alone, so two plants with one seed meet the same
-//! demand whatever is done to them. Not modelled: disks, networks, memory pressure, power limits, migrations of single tasks, how long a cache takes to warm up (it settles within a
+//! demand whatever is done to them. Not modelled: disks, networks, memory pressure, power limits, how long a cache takes to warm up (it settles within a
 //! period or two).
 
 mod layout;
@@ -263,6 +264,7 @@ impl Plant {
             demand: tenant.demand(self.now, id.0, self.seed),
             pages: pages.unwrap_or_else(|| self.layout.pages(&tenant.mems, &place)),
             nature,
+            hops: if self.now > tenant.hops_from { tenant.hops } else { 0.0 },
             work: tenant.work,
             cpus,
             seat,

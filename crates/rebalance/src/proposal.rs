@@ -25,7 +25,7 @@ pub struct Proposal {
     pub target: ContainerId,
     /// How far, for knobs that go in steps: 1 is the first.
     pub step: u32,
-    /// For `Siblings`, `Confine`, `Move` and `MoveOwner`: CPUs that the target is to leave.
+    /// For `Siblings`, `Gather`, `Confine`, `Move` and `MoveOwner`: CPUs that the target is to leave.
     pub leave: CpuSet,
     /// For which victim, because of which culprits, and how that is known.
     pub evidence: Evidence,

@@ -278,6 +278,9 @@ impl Rebalancer {
             Stage::Kept if let Some(relief) = self.regret(standing, scene, now) => {
                 Some(Verdict::Useless { relief })
             }
+            Stage::Kept if let Some(other) = self.is_paid_for(standing, scene, conditions, now) => {
+                Some(Verdict::Harmful { other })
+            }
             Stage::Kept => self.is_over(number, scene, conditions, now).then_some(Verdict::Over),
         }
     }
@@ -290,6 +293,27 @@ impl Rebalancer {
         let victim = scene.residents.get(target).filter(|_| fled)?;
         let eyes = self.eyes(&scene.topology, now);
         eyes.lately_closed(&standing.proposal, victim).filter(|relief| *relief <= 0.0)
+    }
+
+    /// A container that was sent elsewhere, is no less important than the one for which it went, and suffers from others there by now: what was right when it went is not any more.
+    fn is_paid_for(
+        &self,
+        standing: &Standing,
+        scene: &Scene,
+        conditions: &BTreeMap<ContainerId, Condition>,
+        now: Duration,
+    ) -> Option<ContainerId> {
+        let Proposal { target, evidence, leave, .. } = &standing.proposal;
+        let was_sent = *target != evidence.victim && !leave.is_empty();
+        let (goer, victim) = (scene.residents.get(target)?, scene.residents.get(&evidence.victim)?);
+        let is_equal = goer.qos != Some(QosClass::BestEffort) && goer.qos >= victim.qos;
+        if !was_sent || !is_equal || !self.settings.parts.verdict {
+            return None;
+        }
+        let condition = conditions.get(target).filter(|it| it.severity() > 1.0)?;
+        let culprits =
+            self.eyes(&scene.topology, now).culprits(scene, *target, &condition.findings);
+        (!culprits.is_empty()).then_some(*target)
     }
 
     /// It was judged together with a change that helps and leaves it nothing to do. Whether that is so shows when it is taken back: at once, and later each time

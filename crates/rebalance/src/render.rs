@@ -126,6 +126,7 @@ fn excess(finding: &Finding) -> f64 {
 pub(crate) fn render_value(signal: Signal, value: f64) -> String {
     match signal {
         Signal::Delay => format!("{} ms", number(value * 1e3)),
+        Signal::Migrations => format!("{}/s", number(value)),
         Signal::Throttled | Signal::CpuPressure | Signal::FarMemory => percent(value),
         Signal::Preempted => format!("{}/s", number(value)),
         Signal::Waiting | Signal::CyclesPerInstruction | Signal::CacheMisses => number(value),

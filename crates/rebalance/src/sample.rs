@@ -5,6 +5,24 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 
+/// Times per second that a task of a container went to another CPU, by what the two CPUs have in common. The nearest that holds counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Migrations {
+    /// A core, or a last-level cache.
+    pub within_cache: f64,
+    /// A NUMA node, and not a cache.
+    pub within_node: f64,
+    /// Neither.
+    pub across_nodes: f64,
+}
+
+impl Migrations {
+    /// Those after which the cache has nothing of what the task had used.
+    pub fn to_cold_caches(&self) -> f64 {
+        self.within_node + self.across_nodes
+    }
+}
+
 /// One container over one period. What the machine, the kernel or a switched-off probe does not tell is `None`, and never zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
@@ -16,6 +34,8 @@ pub struct Sample {
     pub delay_p99: Option<Duration>,
     /// Times per second that a task left a CPU for another container's.
     pub preempted: Option<f64>,
+    /// How often its tasks went to other CPUs.
+    pub migrations: Option<Migrations>,
     /// Share of the time, 0 to 1, that it was stopped by its own CPU limit.
     pub throttled: Option<f64>,
     /// Share of the time, 0 to 1, that some task waited for a CPU (PSI `cpu`, "some").
@@ -59,6 +79,8 @@ pub enum Signal {
     Delay,
     /// Preemptions by others per second and busy CPU.
     Preempted,
+    /// Migrations of tasks to other last-level caches per second and busy CPU.
+    Migrations,
     /// Share of time stopped by its own limit.
     Throttled,
     /// Share of time that some task waited for a CPU.
@@ -73,10 +95,11 @@ pub enum Signal {
 
 impl Signal {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Signal; 8] = [
+    pub const ALL: [Signal; 9] = [
         Signal::Waiting,
         Signal::Delay,
         Signal::Preempted,
+        Signal::Migrations,
         Signal::Throttled,
         Signal::CpuPressure,
         Signal::FarMemory,
@@ -90,6 +113,7 @@ impl Signal {
             Signal::Waiting => "waiting",
             Signal::Delay => "delay",
             Signal::Preempted => "preempted",
+            Signal::Migrations => "migrations",
             Signal::Throttled => "throttled",
             Signal::CpuPressure => "cpu-pressure",
             Signal::FarMemory => "far-memory",
@@ -105,6 +129,9 @@ impl Signal {
             Signal::Waiting => sample.waiting.and_then(per_busy_cpu),
             Signal::Delay => sample.delay_p99.map(|delay| delay.as_secs_f64()),
             Signal::Preempted => sample.preempted.and_then(per_busy_cpu),
+            Signal::Migrations => {
+                sample.migrations.and_then(|it| per_busy_cpu(it.to_cold_caches()))
+            }
             Signal::Throttled => sample.throttled,
             Signal::CpuPressure => sample.cpu_pressure,
             Signal::FarMemory => sample.far_memory,

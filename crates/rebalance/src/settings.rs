@@ -100,6 +100,8 @@ impl Default for Thresholds {
                 // With the default slice of 3 ms, two that share a CPU wait that long for each other.
                 Signal::Delay => (0.001, Some(0.005), 2.0),
                 Signal::Preempted => (50.0, Some(200.0), 2.0),
+                // Half a millisecond to fill a cache again: a twentieth of the time from the floor on.
+                Signal::Migrations => (100.0, Some(400.0), 3.0),
                 // A container that is stopped for half of a period in one of a hundred has it in its 99th percentile.
                 Signal::Throttled => (0.005, Some(0.05), 2.0),
                 Signal::CpuPressure => (0.1, Some(0.2), 1.5),
@@ -108,7 +110,8 @@ impl Default for Thresholds {
                 Signal::CyclesPerInstruction => (0.3, None, 1.2),
                 Signal::CacheMisses => (1.0, None, 2.0),
             };
-            let is_excuse = !matches!(signal, Signal::Throttled | Signal::FarMemory);
+            let is_excuse =
+                !matches!(signal, Signal::Migrations | Signal::Throttled | Signal::FarMemory);
             Threshold { floor, alone, ratio, is_excuse }
         }))
     }

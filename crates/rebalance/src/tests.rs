@@ -12,10 +12,11 @@ use expect_test::{Expect, expect};
 
 use crate::render::{render_evidence, render_proposal, render_verdict};
 use crate::{
-    Decision, Knob, Mode, Outcome, Rebalancer, Resident, Round, Sample, Scene, Settings, Signal,
-    Unrest, Workload,
+    Decision, Knob, Migrations, Mode, Outcome, Rebalancer, Resident, Round, Sample, Scene,
+    Settings, Signal, Unrest, Workload,
 };
 
+mod gathering;
 pub(crate) mod harness;
 mod in_the_way;
 mod judging;

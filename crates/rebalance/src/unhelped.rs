@@ -49,6 +49,8 @@ pub enum Reason {
     OneSign,
     /// Not in enough rounds.
     Unconfirmed,
+    /// Processes outside of containers take so many percent of the time of its CPUs.
+    Outside(u32),
     /// No other container does what would explain it.
     Blameless,
     /// No knob is for it and may be turned.
@@ -56,6 +58,9 @@ pub enum Reason {
     /// What could be turned is forbidden, was tried or told lately, or waits for something that is turned to be judged.
     Waiting,
 }
+
+/// From so many percent on, processes outside of containers are the reason.
+const OUTSIDE_MIN: u32 = 20;
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,6 +74,12 @@ impl fmt::Display for Reason {
             Reason::CrowdsItself => "it wants more CPU time than all CPUs that it may run on have",
             Reason::OneSign => "no other sign of waiting confirms it",
             Reason::Unconfirmed => "it has not been so in enough of the last looks",
+            Reason::Outside(percent) => {
+                return write!(
+                    f,
+                    "processes outside of containers take {percent} % of the time of its CPUs"
+                );
+            }
             Reason::Blameless => "no other container is known to cause it",
             Reason::NoKnob => {
                 "nothing that may be turned here would help: see the modes of the containers that cause it, and `rebalance.forbid`"
@@ -128,13 +139,22 @@ impl Judge<'_> {
         let culprits = self.culprits(scene, id, &findings);
         let is_own = findings.iter().all(|it| path(it.signal) == Path::Own);
         if culprits.is_empty() && !is_own {
-            return Reason::Blameless;
+            return match self.outside_percent(scene, resident) {
+                percent @ OUTSIDE_MIN.. => Reason::Outside(percent),
+                _ => Reason::Blameless,
+            };
         }
         let evidence = Evidence { victim: id, findings, culprits };
         match ladder::candidates(self, scene, &evidence).is_empty() {
             true => Reason::NoKnob,
             false => Reason::Waiting,
         }
+    }
+
+    /// Of the time of its CPUs, what is taken by processes of no container; 0 where the kernel does not tell.
+    fn outside_percent(&self, scene: &Scene, resident: &Resident) -> u32 {
+        let share = self.outside(scene, &resident.cpus) / resident.cpus.len().max(1) as f64;
+        (0..=100).rev().find(|percent| f64::from(*percent) <= 100.0 * share).unwrap_or(0)
     }
 
     fn why_unfound(&self, id: ContainerId, resident: &Resident) -> Reason {

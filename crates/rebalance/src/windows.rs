@@ -17,12 +17,17 @@ const BELIEVABLE_MAX: f64 = 1e18;
 /// A round says what came of a change unless more than this part of it was before that: one in so many.
 const BEFORE_PART: u32 = 10;
 
+/// After this time a peak counts as half of what it was.
+const PEAK_HALVES: Duration = Duration::from_secs(600);
+
 /// The last rounds of all containers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Windows {
     /// Ends of the rounds, newest first; with those that were left out.
     ends: VecDeque<Duration>,
     tracks: BTreeMap<ContainerId, VecDeque<Option<Sample>>>,
+    /// The most CPUs that each kept busy in a round; what is long ago fades.
+    peaks: BTreeMap<ContainerId, f64>,
 }
 
 impl Windows {
@@ -31,6 +36,7 @@ impl Windows {
         if self.ends.front().is_some_and(|last| round.at <= *last) {
             return false;
         }
+        self.note_peaks(scene, round);
         for at in self.left_out(round, depth) {
             self.ends.push_front(at);
             self.tracks.values_mut().for_each(|track| track.push_front(None));
@@ -45,6 +51,24 @@ impl Windows {
             track.truncate(depth);
         }
         true
+    }
+
+    fn note_peaks(&mut self, scene: &Scene, round: &Round) {
+        let elapsed = self.ends.front().map_or(round.period, |last| round.at - *last);
+        let fades = 0.5_f64.powf(elapsed.as_secs_f64() / PEAK_HALVES.as_secs_f64());
+        let cpus_max = scene.topology.cpus().len() as f64;
+        self.peaks.retain(|id, _| scene.residents.contains_key(id));
+        self.peaks.values_mut().for_each(|peak| *peak *= fades);
+        for id in scene.residents.keys() {
+            let sample = round.samples.get(id).and_then(|it| believable(it, cpus_max));
+            let peak = self.peaks.entry(*id).or_default();
+            *peak = peak.max(sample.map_or(0.0, |it| it.cpus));
+        }
+    }
+
+    /// The most CPUs that a container kept busy lately: of one that comes and goes, while it rests, too.
+    pub(crate) fn peak(&self, id: ContainerId) -> f64 {
+        self.peaks.get(&id).copied().unwrap_or(0.0)
     }
 
     /// Rounds that should have come before this one, oldest first.
@@ -148,6 +172,10 @@ fn believable(sample: &Sample, cpus_max: f64) -> Option<Sample> {
         waiting: amount(sample.waiting),
         delay_p99: sample.delay_p99,
         preempted: amount(sample.preempted),
+        migrations: sample.migrations.filter(|it| {
+            let all = [it.within_cache, it.within_node, it.across_nodes];
+            all.iter().all(|rate| amount(Some(*rate)).is_some())
+        }),
         throttled: share(sample.throttled),
         cpu_pressure: share(sample.cpu_pressure),
         far_memory: share(sample.far_memory),

@@ -7,6 +7,7 @@
 //! its own pod from being placed.
 
 mod affinity;
+mod batch;
 pub(crate) mod effect;
 mod extended;
 mod field;
@@ -38,7 +39,7 @@ pub use permissions::{GROUPS, Group, Item, Rule, Wish, allowed, is_allowed_by_ru
 pub use source::Sources;
 pub use table::{KEYS, Key, Values};
 pub use tuning::{
-    CpuPartition, INTERRUPTS, InterruptRule, PARTITION, RebalanceWish, Tuning, WakeUp,
+    BatchLimits, CpuPartition, INTERRUPTS, InterruptRule, PARTITION, RebalanceWish, Tuning, WakeUp,
 };
 pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, known_as, matches_glob};
 pub use webhook::parse_quantity;
@@ -218,6 +219,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     }
     webhook::read(container, &mut asked, &mut warnings);
     extended::read(container, &mut asked);
+    batch::read(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);
     read_keys(container, &mut asked, &mut warnings);

@@ -41,6 +41,8 @@ pub(crate) enum Sort {
     Traffic,
     /// Share of its memory on other NUMA nodes
     Far,
+    /// Share of its threads that use AVX-512
+    Avx512,
     /// Namespace, pod and container
     Name,
 }
@@ -53,7 +55,7 @@ struct Column {
     text: fn(f64) -> String,
 }
 
-const COLUMNS: [Column; 16] = [
+const COLUMNS: [Column; 17] = [
     Column { sort: Sort::Cpu, title: "CPU", value: |it| it.cpu_usage, text: two_digits },
     Column { sort: Sort::Throttled, title: "THROTTLED", value: |it| it.throttled, text: percent },
     Column { sort: Sort::Waiting, title: "WAITING", value: |it| it.waiting, text: two_digits },
@@ -105,6 +107,7 @@ const COLUMNS: [Column; 16] = [
         text: megabytes,
     },
     Column { sort: Sort::Far, title: "FAR", value: |it| it.memory_far, text: percent },
+    Column { sort: Sort::Avx512, title: "AVX-512", value: |it| it.avx512, text: percent },
 ];
 
 fn two_digits(value: f64) -> String {
@@ -350,6 +353,7 @@ mod tests {
             cache_misses: Some(12.5),
             stalled,
             memory_far: Some(0.33),
+            avx512: Some(0.25),
             ..row("n/p/all", Some(0.5))
         };
         let far = Row { memory_far: Some(1.0), ..row("n/p/far", Some(0.1)) };

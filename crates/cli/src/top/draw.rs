@@ -244,6 +244,7 @@ mod tests {
             isolated: String::new(),
             idle: String::new(),
             closed: String::new(),
+            lent: String::new(),
         };
         Status {
             format: String::new(),

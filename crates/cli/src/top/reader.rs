@@ -10,7 +10,7 @@ use bayplan_host::counters::{
     Stall,
 };
 use bayplan_host::kernel::DiskKernel;
-use bayplan_host::{CpuFiles, CpuStat};
+use bayplan_host::{CpuFiles, CpuStat, find_container_cgroup, read_vector_use, tells_vector_use};
 use bayplan_node::mode::Mode;
 use bayplan_node::status::{ContainerStatus, Status};
 use bayplan_types::{Bytes, CpuSet, NodeSet};
@@ -65,6 +65,8 @@ pub(super) struct Row {
     pub(super) memory_traffic: Option<f64>,
     /// Share of its memory that is not on the NUMA nodes that it is to use.
     pub(super) memory_far: Option<f64>,
+    /// Share of its threads, of those that were looked at, that used AVX-512 since the last reading.
+    pub(super) avx512: Option<f64>,
 }
 
 /// Share of the time since the last reading in which some of its tasks stood still for lack of something.
@@ -75,6 +77,9 @@ pub(super) struct Stalled {
     pub(super) io: Option<f64>,
 }
 
+/// The kernel notes the use of wide vectors when a thread leaves a CPU, so that less would miss some.
+const VECTORS_LATELY_MIN: Duration = Duration::from_secs(2);
+
 /// Keeps what is open, and the last counters.
 pub(super) struct Reader {
     root: PathBuf,
@@ -84,6 +89,10 @@ pub(super) struct Reader {
     open: BTreeMap<String, Open>,
     probes: ProbeRates,
     monitors: Monitors,
+    /// Whether the kernel tells of AVX-512 here.
+    tells_vectors: bool,
+    /// Counts readings.
+    turn: usize,
     buffer: Vec<u8>,
 }
 
@@ -91,6 +100,8 @@ struct Open {
     cpu: CpuFiles,
     /// With cgroup v2.
     group: Option<GroupFiles>,
+    /// Its directories, likewise; empty where nothing is told of AVX-512.
+    dirs: Vec<String>,
     last: Option<(Instant, CpuStat, GroupCounters)>,
     /// When it was last monitored, and what there was.
     monitored: Option<(Instant, MonitorCounters)>,
@@ -100,6 +111,7 @@ impl Reader {
     pub(super) fn new(root: PathBuf) -> Reader {
         let mut kernel = DiskKernel::open(&root).ok();
         let node = kernel.as_mut().map(|kernel| NodeReader::open(&root, kernel));
+        let tells_vectors = kernel.as_mut().is_some_and(|it| tells_vector_use(it));
         let (open, probes) = (BTreeMap::new(), ProbeRates::default());
         Reader {
             root,
@@ -108,6 +120,8 @@ impl Reader {
             open,
             probes,
             monitors: Monitors::default(),
+            tells_vectors,
+            turn: 0,
             buffer: Vec::new(),
         }
     }
@@ -116,6 +130,7 @@ impl Reader {
         let is_there = |id: &String| status.containers.iter().any(|it| it.id.as_ref() == Some(id));
         self.open.retain(|id, _| is_there(id));
         self.probes.learn(audit);
+        self.turn = self.turn.wrapping_add(1);
         let (monitored, mut unread) = self.read_monitors();
         let mut containers = Vec::new();
         for container in &status.containers {
@@ -164,6 +179,12 @@ impl Reader {
         }
     }
 
+    fn vector_dirs(&mut self, parent: &str, id: &str) -> Vec<String> {
+        let kernel = self.kernel.as_mut().filter(|_| self.tells_vectors);
+        let found = kernel.and_then(|it| find_container_cgroup(it, parent, id, None).ok()?);
+        found.map(|it| it.dirs).unwrap_or_default()
+    }
+
     /// What its cgroup tells, as far as it is known; rates are those since the last reading.
     fn read_group(
         &mut self,
@@ -178,7 +199,8 @@ impl Reader {
             let kernel = self.kernel.as_mut();
             let found = kernel.map(|kernel| GroupFiles::find(&self.root, kernel, parent, id));
             let group = found.transpose()?.flatten();
-            self.open.insert(id.clone(), Open { cpu, group, last: None, monitored: None });
+            let dirs = self.vector_dirs(parent, id);
+            self.open.insert(id.clone(), Open { cpu, group, dirs, last: None, monitored: None });
         }
         let Some(open) = self.open.get_mut(id) else { return Ok(()) };
         let Some(stat) = open.cpu.read()? else { return Ok(()) };
@@ -188,6 +210,10 @@ impl Reader {
         let (pressure, io) = (group.pressure, group.io);
         if let Some((then, before, group)) = open.last.replace((now, stat, group)) {
             let elapsed = now.saturating_duration_since(then);
+            let lately = elapsed.max(VECTORS_LATELY_MIN);
+            let kernel = self.kernel.as_mut().filter(|_| !open.dirs.is_empty());
+            let found = kernel.and_then(|it| read_vector_use(it, &open.dirs, lately, self.turn));
+            row.avx512 = found.map(|it| number(it.using as u64) / number(it.looked_at as u64));
             (row.cpu_usage, row.throttled) = rates(&before, &stat, elapsed);
             row.stalled = Stalled {
                 cpu: stalled(group.pressure.cpu, pressure.cpu, elapsed),

@@ -17,10 +17,11 @@ pub(super) const MODES: &Words<Mode> =
     &[("off", Mode::Off), ("observe", Mode::Observe), ("act", Mode::Act)];
 
 /// What a node can turn. The other knobs of the ladder exist on machines of its tests only.
-pub(crate) const KNOBS: [Knob; 11] = [
+pub(crate) const KNOBS: [Knob; 12] = [
     Knob::Idle,
     Knob::Siblings,
     Knob::Suppress,
+    Knob::Gather,
     Knob::Confine,
     Knob::Burst,
     Knob::Cache,

@@ -675,6 +675,43 @@ pub(super) const KEYS: &[Key] = &[
                machines it does not), software (page faults, context switches and time instead, which every machine counts), or off.",
     },
     Key {
+        name: "bestEffort",
+        when: When::Now,
+        kind: Kind::Section,
+        text: "What BestEffort containers get of CPUs that others need or own, whether a container suffers from them or not. Needs `enforcement: on` and cgroups of version 2.",
+    },
+    Key {
+        name: "bestEffort.nodePercent",
+        when: When::Now,
+        kind: Kind::Count(0, 100, |it| &mut it.best_effort.node_percent),
+        text: "Share of the node's CPU time up to which BestEffort containers use what all else leaves, as a limit of all of them together that follows every second; 65 is usual. 0: \
+               there is no such limit.",
+    },
+    Key {
+        name: "bestEffort.floorPercent",
+        when: When::Now,
+        kind: Kind::Count(1, 100, |it| &mut it.best_effort.floor_percent),
+        text: "What they have together at least, in percent of the node.",
+    },
+    Key {
+        name: "bestEffort.growthPercent",
+        when: When::Now,
+        kind: Kind::Count(1, 100, |it| &mut it.best_effort.growth_percent),
+        text: "By how much more their limit grows in a second, in percent of the node. It shrinks at once.",
+    },
+    Key {
+        name: "bestEffort.idle",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(FLAG, |it| &mut it.best_effort.is_idle)),
+        text: "true: every BestEffort pod is woken as if its CPU had nothing to do (`cpu.idle`). While CPUs are lent, that is so in any case.",
+    },
+    Key {
+        name: "bestEffort.borrow",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(FLAG, |it| &mut it.best_effort.borrows)),
+        text: "true: BestEffort containers run on whole cores that exclusive containers own, do not use, and lend by the annotation bayplan.dev/lend or as Koordinator's class LSR.",
+    },
+    Key {
         name: "rebalance",
         when: When::Now,
         kind: Kind::Section,
@@ -707,7 +744,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "rebalance.forbid",
         when: When::Now,
         kind: Kind::Tree(&ForbiddenKnobs),
-        text: "What is never proposed, and taken back if it is turned: some of idle, siblings, suppress, confine, burst, cache, bandwidth, move, memory, move-owner, evict.",
+        text: "What is never proposed, and taken back if it is turned: some of idle, siblings, suppress, gather, confine, burst, cache, bandwidth, move, memory, move-owner, evict.",
     },
     Key {
         name: "rebalance.changesPerMinute",

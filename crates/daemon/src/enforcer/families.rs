@@ -21,7 +21,7 @@ pub(crate) use cgroups::{NO_RECLAIM_CLASS, asks_for_isolation, has_isolcpus_only
 pub(crate) use isolation::Isolations;
 pub(super) use power::{PowerCache, gather_power};
 pub(crate) use resctrl::{ClassesKnown, SCARCE, check_classes};
-pub(crate) use turned::TurnedSlots;
+pub(crate) use turned::{TurnedSlots, class_group};
 
 use crate::config::Config;
 use crate::enforcer::groups::GroupWork;

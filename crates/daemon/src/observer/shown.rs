@@ -85,7 +85,7 @@ impl Values {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "Prometheus has floating point numbers only")]
-pub(super) fn number(value: u64) -> f64 {
+pub(crate) fn number(value: u64) -> f64 {
     value as f64
 }
 

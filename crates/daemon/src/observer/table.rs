@@ -24,7 +24,7 @@ const fn gauge(
 }
 
 /// As in `docs/metrics.md`.
-pub(super) const METRICS: [Metric; 21] = [
+pub(super) const METRICS: [Metric; 22] = [
     gauge(
         "container_cpus",
         "CPUs that the container may run on, by what they are used for; exclusive: its own",
@@ -123,6 +123,18 @@ pub(super) const METRICS: [Metric; 21] = [
         "Bytes between last-level caches and memory for the container; local: the memory next to the cache; unknown: the processor tells no difference",
         Some("bytes"),
         OfContainer(|it| traffic(&it.caches)),
+    ),
+    gauge(
+        "container_avx512_threads",
+        "Threads of the container, of those that were looked at, by whether they used AVX-512 since the last reading",
+        None,
+        OfContainer(|it| {
+            let threads = it.vectors;
+            vec![
+                one("used", "yes", threads.map(|it| it.using as u64)),
+                one("used", "no", threads.map(|it| (it.looked_at - it.using) as u64)),
+            ]
+        }),
     ),
     counter(
         "node_stalled",

@@ -95,6 +95,10 @@ pub(crate) fn everything() -> Shown {
     let rest = [
         (format!("{group}/cpu.stat"), "usage_usec 1500000\nthrottled_usec 250000\n"),
         (format!("{group}/cpuset.cpus.effective"), "0-3\n"),
+        (format!("{group}/cgroup.threads"), "71\n72\n73\n"),
+        ("proc/self/arch_status".to_owned(), "AVX512_elapsed_ms:\t-1\n"),
+        ("proc/71/arch_status".to_owned(), "AVX512_elapsed_ms:\t20\n"),
+        ("proc/72/arch_status".to_owned(), "AVX512_elapsed_ms:\t-1\n"),
         (format!("{group}/memory.numa_stat"), "anon N0=4096 N1=100\nfile N0=1 N1=0\n"),
         (format!("{group}/memory.stat"), "workingset_refault_file 5\npgdemote_kswapd 2\n"),
         (format!("{group}/memory.events"), "oom_kill 1\n"),

@@ -9,8 +9,8 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Stall};
 use bayplan_node::occupancy::{Occupancy, Occupant};
-use bayplan_probes::{Drain, Preempter, Rates, delay_bucket_ends, rates_between};
-use bayplan_rebalance::Sample;
+use bayplan_probes::{Distance, Drain, Preempter, Rates, delay_bucket_ends, rates_between};
+use bayplan_rebalance::{Migrations, Sample};
 use bayplan_types::CpuId;
 
 use crate::observer::{ContainerLabels, GroupsRead, Placed};
@@ -146,6 +146,19 @@ fn far_share(Placed { near, far }: Placed) -> Option<f64> {
     (all > 0).then(|| far.0 as f64 / all as f64)
 }
 
+fn migrations_of(rates: &Rates) -> Migrations {
+    let mut migrations = Migrations::default();
+    for (distance, rate) in Distance::ALL.iter().zip(rates.migrations) {
+        let sum = match distance {
+            Distance::SameCore | Distance::SameL3 => &mut migrations.within_cache,
+            Distance::SameNode => &mut migrations.within_node,
+            Distance::SamePackage | Distance::AcrossPackages => &mut migrations.across_nodes,
+        };
+        *sum += rate;
+    }
+    migrations
+}
+
 pub(super) fn add_rates(sample: &mut Sample, rates: &Rates) {
     sample.waiting = Some(rates.waiting);
     // Beyond the last of the probes' limits it is told as the next one would be; none at all would be no trouble.
@@ -155,6 +168,7 @@ pub(super) fn add_rates(sample: &mut Sample, rates: &Rates) {
     // For the system's tasks there is no container to blame; a client of a server on the same CPU is among them at every answer.
     let mut by = Preempter::ALL.iter().zip(rates.preempted_by);
     sample.preempted = by.find(|(by, _)| **by == Preempter::Container).map(|(_, rate)| rate);
+    sample.migrations = Some(migrations_of(rates));
     sample.cycles_per_instruction = rates.cycles_per_instruction;
     sample.cache_misses = rates.cache_misses;
 }

@@ -164,6 +164,7 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
         (Knob::Idle, shares && is_best_effort),
         (Knob::Siblings, shares),
         (Knob::Suppress, shares && is_best_effort),
+        (Knob::Gather, shares && !it.is_immovable && caches_of(topology, &it.cpus) > 1),
         (Knob::Confine, shares && is_best_effort),
         (Knob::Burst, is_limited && shares),
         (Knob::Move, shares && may_go),

@@ -269,8 +269,17 @@ fn check_moves(occupant: Occupant, expected: &[Knob]) {
 
 #[track_caller]
 fn check_moves_on(machine: &str, occupant: Occupant, expected: &[Knob]) {
+    check_offers([Knob::Move, Knob::MoveOwner].into(), machine, occupant, expected);
+}
+
+#[track_caller]
+fn check_offered(knob: Knob, machine: &str, occupant: Occupant, expected: &[Knob]) {
+    check_offers([knob].into(), machine, occupant, expected);
+}
+
+#[track_caller]
+fn check_offers(knobs: BTreeSet<Knob>, machine: &str, occupant: Occupant, expected: &[Knob]) {
     let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
-    let knobs = [Knob::Move, Knob::MoveOwner].into();
     let reach = Reach { knobs, lacking: None, classes: None };
     let bounds = Bounds { config: &config, reach: &reach };
     let topology = Arc::new(derive(&parse_machine(machine).unwrap()).unwrap());
@@ -283,6 +292,12 @@ fn check_moves_on(machine: &str, occupant: Occupant, expected: &[Knob]) {
 #[test]
 fn who_shares_is_moved_unless_bound_and_who_owns_cpus_only_if_his_pod_agrees() {
     let sharer = |cpus| occupant(1, "web", QosClass::Burstable, cpus);
+    let gathered = |cpus, machine, expected: &[Knob]| {
+        check_offered(Knob::Gather, machine, sharer(cpus), expected);
+    };
+    gathered("0-1", "numa:1 l3:2 core:1 pu:1", &[Knob::Gather]);
+    gathered("0", "numa:1 l3:2 core:1 pu:1", &[]);
+    gathered("0-1", "numa:1 l3:1 core:2 pu:1", &[]);
     let free = Occupant { may_share_elsewhere: true, ..sharer("0") };
     check_moves(free.clone(), &[Knob::Move]);
     check_moves(sharer("0"), &[]);

@@ -19,6 +19,11 @@ use crate::uncore_domains::{UncoreDomain, uncore_domains};
 const CPUS: &str = "sys/devices/system/cpu";
 const POWERCAP: &str = "sys/class/powercap";
 
+/// Time in which each CPU had nothing to do, in hundredths of a second; `None` where the kernel does not tell.
+pub fn read_idle_ticks(kernel: &mut dyn Kernel) -> Option<BTreeMap<CpuId, u64>> {
+    parse_idle(&kernel.read("proc/stat").ok()?)
+}
+
 /// The open files of the node.
 #[derive(Debug)]
 pub struct NodeFiles {

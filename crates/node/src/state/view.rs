@@ -103,6 +103,7 @@ impl NodeState {
                 isolated: pools.isolated().to_string(),
                 idle: idle.to_string(),
                 closed: closed.to_string(),
+                lent: self.lent_now().to_string(),
             },
             pools: pools
                 .iter()
@@ -203,6 +204,7 @@ impl NodeState {
                 decision: container.decision.clone(),
                 known: self.known_view(*id).map(Box::new),
                 isolation: None,
+                vectors: None,
                 files: Vec::new(),
                 rebalance: Vec::new(),
             })
@@ -215,6 +217,7 @@ impl NodeState {
                 decision: decision.clone(),
                 known: None,
                 isolation: None,
+                vectors: None,
                 files: Vec::new(),
                 rebalance: Vec::new(),
             }));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 
 use super::random::{Use, normal, uniform};
-use crate::sample::Sample;
+use crate::sample::{Migrations, Sample};
 
 /// How well one can see.
 #[derive(Clone, Debug)]
@@ -83,6 +83,11 @@ impl Sensor {
         ] {
             *value = value.map(&mut noisy);
         }
+        sample.migrations = sample.migrations.map(|it| Migrations {
+            within_cache: noisy(it.within_cache),
+            within_node: noisy(it.within_node),
+            across_nodes: noisy(it.across_nodes),
+        });
         for share in [&mut sample.throttled, &mut sample.cpu_pressure] {
             *share = share.map(|share| noisy(share).min(1.0));
         }
@@ -96,6 +101,7 @@ impl Sensor {
             sample.waiting = None;
             sample.delay_p99 = None;
             sample.preempted = None;
+            sample.migrations = None;
         }
         let lies = self.lies.iter().filter(|lie| lie.about == who);
         for lie in lies.filter(|lie| (lie.from..lie.until).contains(&at)) {

@@ -35,6 +35,10 @@ pub struct Tenant {
     pub cycle: Option<Duration>,
     /// How much demand wanders by chance around what the act says, as a share of it.
     pub wander: f64,
+    /// Times per second and busy CPU that a thread wakes up somewhere else among its CPUs.
+    pub hops: f64,
+    /// From when they do.
+    pub hops_from: Duration,
     /// How far one may go with it.
     pub mode: Mode,
     /// Knobs that exist for it.

@@ -37,6 +37,8 @@ fn tenant(name: &str, list: &str, work: Work, demand: Demand, nature: Nature) ->
         acts: vec![Act { from: Duration::ZERO, demand, nature }],
         cycle: None,
         wander: 0.0,
+        hops: 0.0,
+        hops_from: Duration::ZERO,
         mode: Mode::Act,
         knobs: Knob::ALL.into(),
     }

@@ -86,7 +86,7 @@ impl Seat {
                 self.weight = self.weight.min((tenant.weight / 4_f64.powf(steps)).max(1.0))
             }
             // Of several the others stay when one is taken back.
-            Knob::Siblings | Knob::Confine => {
+            Knob::Siblings | Knob::Gather | Knob::Confine => {
                 let rest = self.cpus.difference(&turned.proposal.leave);
                 self.cpus = if rest.is_empty() { self.cpus.clone() } else { rest };
             }
@@ -116,7 +116,12 @@ pub(super) fn knobs_left(
 ) -> BTreeSet<Knob> {
     let steps = |knob| match knob {
         Knob::Weight | Knob::Suppress | Knob::Bandwidth | Knob::Cache => STEPS_MAX,
-        Knob::Siblings | Knob::Confine | Knob::Move | Knob::MoveOwner | Knob::Evict => u32::MAX,
+        Knob::Siblings
+        | Knob::Gather
+        | Knob::Confine
+        | Knob::Move
+        | Knob::MoveOwner
+        | Knob::Evict => u32::MAX,
         Knob::Idle | Knob::Burst | Knob::Frequency | Knob::Memory => 1,
     };
     let turned = |knob: Knob| {
@@ -140,7 +145,7 @@ pub(super) fn new_cpus(
     loads: &[f64],
 ) -> Result<Option<CpuSet>, String> {
     let place = match proposal.knob {
-        Knob::Siblings | Knob::Confine => seat.cpus.difference(&proposal.leave),
+        Knob::Siblings | Knob::Gather | Knob::Confine => seat.cpus.difference(&proposal.leave),
         Knob::Move => roomiest(layout, &shared.difference(&proposal.leave), loads)
             .filter(|_| tenant.class != CpuClass::Exclusive)
             .ok_or("there is no other cache or node with shared CPUs")?,

@@ -266,6 +266,9 @@ fn set(sample: &mut Sample, key: &str, value: f64) {
         "waiting" => sample.waiting = Some(value),
         "delay_ms" => sample.delay_p99 = Some(Duration::from_secs_f64(value / 1e3)),
         "preempted" => sample.preempted = Some(value),
+        "hops" => {
+            sample.migrations = Some(Migrations { within_node: value, ..Migrations::default() });
+        }
         "throttled" => sample.throttled = Some(value),
         "pressure" => sample.cpu_pressure = Some(value),
         "far" => sample.far_memory = Some(value),

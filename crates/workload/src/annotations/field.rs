@@ -79,6 +79,10 @@ pub enum Field {
     WakeUp,
     /// `tuning.rebalance`.
     Rebalance,
+    /// `tuning.lends`.
+    Lends,
+    /// `tuning.batch`.
+    Batch,
 }
 
 /// Which containers a wish counts for.
@@ -222,6 +226,8 @@ impl Field {
             Field::CpuGovernor => to.tuning.cpu_governor.clone_from(&from.tuning.cpu_governor),
             Field::WakeUp => to.tuning.wake_up = from.tuning.wake_up,
             Field::Rebalance => to.tuning.rebalance = from.tuning.rebalance,
+            Field::Lends => to.tuning.lends = from.tuning.lends,
+            Field::Batch => to.tuning.batch = from.tuning.batch,
         }
     }
 
@@ -241,6 +247,7 @@ impl Field {
             | Field::CpuClass
             | Field::CpuGovernor
             | Field::WakeUp
+            | Field::Lends
             | Field::Interrupts => Reach::Owners,
             Field::Partition | Field::Quota => Reach::PureOwners,
             Field::PreferSharedCpus => Reach::Guaranteed,
@@ -290,6 +297,8 @@ impl Field {
             Field::CpuGovernor => "tuning.cpu_governor",
             Field::WakeUp => "tuning.wake_up",
             Field::Rebalance => "tuning.rebalance",
+            Field::Lends => "tuning.lends",
+            Field::Batch => "tuning.batch",
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::field::Field;
 use super::values::{FLAG, Misread, word};
 use super::yaml::string;
-use super::{Asked, Warnings, check_length, tuning, webhook};
+use super::{Asked, Warnings, batch, check_length, tuning, webhook};
 use crate::request::Pod;
 
 /// A name of another system, for the reference page.
@@ -41,8 +41,8 @@ pub static FOREIGN: &[Foreign] = &[
     Foreign {
         name: QOS,
         values: "label; LSE, LSR, LS, BE, SYSTEM",
-        meaning: "LSE: exclusive CPUs and idle siblings; LSR: exclusive CPUs; LS, BE: shared CPUs; SYSTEM: reserved CPUs, where `permissions` allow it",
-        fills: &[Field::PreferSharedCpus, Field::Siblings, Field::IsReserved],
+        meaning: "LSE: exclusive CPUs and idle siblings; LSR: exclusive CPUs, as with lend besteffort; LS, BE: shared CPUs; SYSTEM: reserved CPUs, where `permissions` allow it",
+        fills: &[Field::PreferSharedCpus, Field::Siblings, Field::IsReserved, Field::Lends],
     },
     Foreign {
         name: RESOURCE_SPEC,
@@ -56,6 +56,12 @@ pub static FOREIGN: &[Foreign] = &[
         values: "JSON, written by Koordinator's scheduler; cpuset: a list such as 0-3",
         meaning: "every container of a Guaranteed, LSE or LSR pod runs on these CPUs, and no other pod does, where `permissions` allow it; or it is refused",
         fills: &[Field::Claimed],
+    },
+    Foreign {
+        name: batch::NAME,
+        values: "JSON, written by Koordinator's webhook; limits of kubernetes.io/batch-cpu and kubernetes.io/batch-memory by container",
+        meaning: "what a container of a BestEffort pod may use at most, where kernel files are written",
+        fills: &[Field::Batch],
     },
     Foreign {
         name: NUMA_SPEC,
@@ -143,7 +149,10 @@ const WEBHOOK_VALUES: &str =
 /// Whether it is an annotation that is read here.
 pub(super) fn is_known(name: &str) -> bool {
     let json = [RESOURCE_SPEC, RESOURCE_STATUS, NUMA_SPEC, ENHANCEMENT, MEMORY_ENHANCEMENT];
-    json.contains(&name) || name == QOS_LEVEL || webhook::NAMES.contains(&name)
+    json.contains(&name)
+        || name == QOS_LEVEL
+        || name == batch::NAME
+        || webhook::NAMES.contains(&name)
 }
 
 /// What became of one field of one of these.
@@ -299,7 +308,10 @@ fn set_qos(asked: &mut Asked, value: &str) -> Result<Outcome, &'static str> {
             asked.prefer_shared_cpus = Some(false);
             asked.wishes.cpus.siblings = Siblings::Idle;
         }
-        "LSR" => asked.prefer_shared_cpus = Some(false),
+        "LSR" => {
+            asked.prefer_shared_cpus = Some(false);
+            asked.tuning.lends = Some(true);
+        }
         "LS" | "BE" => asked.prefer_shared_cpus = Some(true),
         "SYSTEM" => asked.prefer_reserved_cpus = Some(true),
         "" => {}

@@ -8,7 +8,7 @@ use super::field::Field;
 use super::hints;
 use super::names::{CRM, NRI, Name, OWN};
 use super::tuning::{
-    INTERRUPTS, PARTITION, QUOTA, REBALANCE, class_name, parse_cold_start, percent,
+    INTERRUPTS, LEND, PARTITION, QUOTA, REBALANCE, class_name, parse_cold_start, percent,
 };
 use super::values::{self, Misread, word};
 use super::{Asked, Said};
@@ -552,5 +552,14 @@ pub static KEYS: &[Key] = &[
         older: &[],
         fills: &[Field::Rebalance],
         set: |asked, said| put(&mut asked.tuning.rebalance, Some(word(said.value, REBALANCE)?)),
+    },
+    Key {
+        name: "lend",
+        values: Values::Words(&["besteffort", "none"]),
+        default: "none; besteffort for Koordinator's class LSR",
+        meaning: "besteffort: while it does not use its own CPUs, BestEffort containers run on them, where bestEffort.borrow is true; it has them back at the first sign of delay",
+        older: &[],
+        fills: &[Field::Lends],
+        set: |asked, said| put(&mut asked.tuning.lends, Some(word(said.value, LEND)?)),
     },
 ];

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use bayplan_types::{Bytes, MilliCpu};
 use jiff::SignedDuration;
 
 use super::values::{Misread, Words, word};
@@ -38,6 +39,19 @@ pub struct Tuning {
     pub cold_start: Option<Duration>,
     /// What may be done for it, and with it, when a container suffers.
     pub rebalance: Option<RebalanceWish>,
+    /// Whether BestEffort containers may run on CPUs of its own that it does not use, where the configuration lets them.
+    pub lends: Option<bool>,
+    /// What a container of a BestEffort pod may use at most.
+    pub batch: Option<BatchLimits>,
+}
+
+/// Limits of a container that kubelet does not know of; what is absent is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// CPU time.
+    pub cpu: Option<MilliCpu>,
+    /// Memory.
+    pub memory: Option<Bytes>,
 }
 
 /// How far the rebalancer may go with a container.
@@ -107,6 +121,9 @@ pub(super) const REBALANCE: &Words<RebalanceWish> = &[
     ("observe", RebalanceWish::Observe),
     ("act", RebalanceWish::Act),
 ];
+
+/// As the annotation writes them.
+pub(super) const LEND: &Words<bool> = &[("none", false), ("besteffort", true)];
 
 /// Whether a limit is lifted.
 pub(super) const QUOTA: &Words<bool> = &[("enable", false), ("disable", true)];

@@ -100,7 +100,9 @@ impl Pod {
         let cpu = format!("{}m", self.milli);
         match self.qos {
             Qos::Guaranteed => {
-                let all = json!({ "cpu": cpu, "memory": "512Mi" });
+                // A process for each CPU, and room for one that is large.
+                let memory = format!("{}Mi", 512 + self.milli.div_ceil(1000) * 32);
+                let all = json!({ "cpu": cpu, "memory": memory });
                 json!({ "requests": all, "limits": all })
             }
             Qos::Burstable => json!({ "requests": { "cpu": cpu, "memory": "64Mi" } }),
@@ -228,7 +230,7 @@ mod tests {
         };
         let guaranteed = resources(Qos::Guaranteed);
         assert_eq!(guaranteed["requests"], guaranteed["limits"]);
-        assert_eq!(guaranteed["limits"]["cpu"], "1000m");
+        assert_eq!(guaranteed["limits"], json!({ "cpu": "1000m", "memory": "544Mi" }));
         assert_eq!(resources(Qos::Burstable)["requests"]["cpu"], "1000m");
         assert_eq!(resources(Qos::Burstable)["limits"], Json::Null);
         assert_eq!(resources(Qos::BestEffort), json!({}));

@@ -7,6 +7,7 @@
 mod box_plot;
 mod cell;
 mod configuration;
+mod holding;
 mod machine;
 mod manifest;
 mod node;
@@ -191,7 +192,7 @@ fn list(machine: &Machine, planned: &Schedule) -> String {
     for (what, reason) in &planned.left_out {
         text.push_str(&format!("  {what}: {reason}\n"));
     }
-    text.push_str(&format!("\n{} measurements\n", planned.steps.len()));
+    text.push_str(&format!("\n{} measurements, ten to twenty seconds each\n", planned.steps.len()));
     text
 }
 

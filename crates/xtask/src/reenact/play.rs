@@ -3,10 +3,10 @@
 //! Clients stand for other machines: they are in no container, on CPUs that the measured container does not own, and no background work delays them, because
 //! they have a priority of real time. So what they wait for is the server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use bayplan_types::CpuSet;
 
-use super::cell::{CGROUP_ROOT, Task, below, hierarchies};
+use super::cell::Task;
+use super::holding::{cpu_seconds, cpus_of, involuntary_switches, local_memory, seclusion};
 use super::manifest::{
     Pod, Surroundings, affinity, kernel_command, network_script, noise_script, packets_script,
     redis_script, split_steps, steps_script, web_script,
@@ -23,7 +24,8 @@ use super::node::{Running, await_running, submit, wait_for};
 use super::outputs::{parse_qperf, parse_redis, parse_stress_ng, parse_testpmd, parse_wrk};
 use super::report::Measured;
 use super::scenario::{
-    BACKGROUND, KERNELS, Kernel, MESSAGES, Noise, Orchestration, PAIR, Play, Qos, pair,
+    BACKGROUND, CPUS, CPUS_ALONE, KERNELS, Kernel, LOCAL_MEMORY, MESSAGES, Noise, Orchestration,
+    PAIR, Play, Qos, SWITCHES, pair,
 };
 use super::sizes::Sizes;
 use super::statistics::Spread;
@@ -32,13 +34,18 @@ const REDIS: u16 = 6379;
 /// Clients, bytes of a value, keys, and digits, as redis-benchmark understands them.
 const ASKING: &str = "-c 50 -d 32 -r 10000 --precision 3";
 const WEB: [u16; 2] = [8000, 8001];
-/// Seconds of each compute kernel, of load on a web server, and of a figure of qperf.
+/// Of each kernel where there are six, and where there are two.
 const KERNEL_SECONDS: u32 = 2;
+/// As [`KERNEL_SECONDS`].
 const PAIR_SECONDS: u32 = 4;
+/// Of load on a web server.
 const WEB_SECONDS: &str = "5s";
+/// Of each figure of qperf.
+const QPERF_SECONDS: &str = "1";
 /// Seconds of testpmd that are measured.
 const PACKET_PERIODS: usize = 5;
-const QPERF_SECONDS: &str = "1";
+/// Seconds that testpmd keeps to itself before it writes them.
+const PACKET_LAG: usize = 4;
 /// Load that is not measured, until caches and frequencies are as they stay.
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -51,6 +58,18 @@ pub(crate) struct Stage<'a> {
     surroundings: Surroundings,
     /// Containers by the name of their pod.
     running: BTreeMap<&'static str, Running>,
+    /// The pod that is measured.
+    subject: Option<&'static str>,
+}
+
+/// What is counted from a moment on.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Instant,
+    /// CPU seconds of background pods.
+    background: Option<f64>,
+    /// Involuntary switches of the measured pod.
+    switches: Option<u64>,
 }
 
 /// Plays a scenario on a node that has started.
@@ -60,7 +79,8 @@ pub(crate) fn play(task: &Task, play: Play) -> anyhow::Result<Measured> {
     let surroundings =
         Surroundings { unpacked: text(&task.programs.unpacked), out: text(&task.work.join("out")) };
     let sizes = Sizes::of(online.len());
-    let mut stage = Stage { task, sizes, online, surroundings, running: BTreeMap::new() };
+    let mut stage =
+        Stage { task, sizes, online, surroundings, running: BTreeMap::new(), subject: None };
     match play {
         Play::Redis { server, noise, beside } => stage.redis(server, noise, beside),
         Play::Aggressor => stage.aggressor(),
@@ -81,8 +101,14 @@ impl Stage<'_> {
         Ok(running)
     }
 
+    /// Runs the pod that is measured.
+    fn run_subject(&mut self, pod: Pod) -> anyhow::Result<Running> {
+        self.subject = Some(pod.name);
+        self.run(pod)
+    }
+
     fn redis(&mut self, server: Qos, noise: Noise, beside: Qos) -> anyhow::Result<Measured> {
-        let running = self.run(Pod::new("redis", server, 1000, redis_script(REDIS)))?;
+        let running = self.run_subject(Pod::new("redis", server, 1000, redis_script(REDIS)))?;
         wait_for("redis", Duration::from_secs(30), || {
             Ok(TcpStream::connect(("127.0.0.1", REDIS)).ok())
         })?;
@@ -98,7 +124,7 @@ impl Stage<'_> {
             output(&mut program)
         };
         client("set", "10000")?;
-        let before = self.background();
+        let before = self.mark(true);
         let mut values = BTreeMap::new();
         // Without CPUs that are promised an answer may take twenty times as long.
         let requests = if server == Qos::Guaranteed { "100000" } else { "40000" };
@@ -112,7 +138,7 @@ impl Stage<'_> {
     }
 
     fn affinity(&mut self, is_near: bool) -> anyhow::Result<Measured> {
-        self.run(Pod::new("redis", Qos::BestEffort, 0, redis_script(REDIS)))?;
+        self.run_subject(Pod::new("redis", Qos::BestEffort, 0, redis_script(REDIS)))?;
         let ask = |operation| {
             let client = "/usr/bin/redis-benchmark";
             let command = format!("{client} -p {REDIS} {ASKING} -t {operation} -n 200000");
@@ -125,6 +151,7 @@ impl Stage<'_> {
             Ok(TcpStream::connect(("127.0.0.1", REDIS)).ok())
         })?;
         sleep(WARM_UP);
+        let before = self.mark(true);
         self.go()?;
         let mut values = BTreeMap::new();
         for (operation, text) in self.steps("client")? {
@@ -132,7 +159,7 @@ impl Stage<'_> {
             values.insert(format!("{operation}_rps"), told.requests_per_second);
             values.insert(format!("{operation}_p50"), told.p50);
         }
-        Ok(self.measured(values, None))
+        Ok(self.measured(values, before))
     }
 
     fn aggressor(&mut self) -> anyhow::Result<Measured> {
@@ -140,9 +167,9 @@ impl Stage<'_> {
         let noise = noise_script(Noise::Cpu, aggressors);
         self.run(Pod::new("background-1", Qos::Burstable, beside_milli, noise))?;
         let script = steps_script("victim", &sized(&KERNELS, half, KERNEL_SECONDS));
-        self.run(Pod::new("victim", Qos::Guaranteed, half * 1000, script))?;
+        self.run_subject(Pod::new("victim", Qos::Guaranteed, half * 1000, script))?;
         sleep(WARM_UP);
-        let before = self.background();
+        let before = self.mark(false);
         self.go()?;
         let values = self.kernels("victim", |kernel| kernel.to_owned())?;
         Ok(self.measured(values, before))
@@ -159,8 +186,9 @@ impl Stage<'_> {
             let script = steps_script(name, &sized(&[kernel], half, PAIR_SECONDS));
             self.run(Pod::new(name, qos, milli, script))?;
         }
+        self.subject = Some("guaranteed");
         sleep(WARM_UP);
-        let before = self.background();
+        let before = self.mark(false);
         self.go()?;
         let [guaranteed, burstable] = pair.titles();
         let mut values = self.kernels("guaranteed", |_| guaranteed.clone())?;
@@ -171,9 +199,9 @@ impl Stage<'_> {
     fn alone(&mut self) -> anyhow::Result<Measured> {
         let half = self.sizes.half;
         let script = steps_script("alone", &sized(&PAIR, half, PAIR_SECONDS));
-        self.run(Pod::new("alone", Qos::Guaranteed, half * 1000, script))?;
+        self.run_subject(Pod::new("alone", Qos::Guaranteed, half * 1000, script))?;
         sleep(WARM_UP);
-        let before = self.background();
+        let before = self.mark(false);
         self.go()?;
         let values = self.kernels("alone", |kernel| kernel.to_owned())?;
         Ok(self.measured(values, before))
@@ -189,7 +217,7 @@ impl Stage<'_> {
             let (labels, annotations) = orchestration.metadata();
             if is_whole { Pod { labels, annotations, ..pod } } else { pod }
         };
-        let measured = self.run(pod("web-1", web * 1000, port))?;
+        let measured = self.run_subject(pod("web-1", web * 1000, port))?;
         self.run(pod("web-2", second_web_milli, second_port))?;
         for port in WEB {
             wait_for("nginx", Duration::from_secs(30), || {
@@ -211,7 +239,7 @@ impl Stage<'_> {
             program.arg("--latency").arg(format!("http://127.0.0.1:{port}/"));
             anyhow::Ok(program)
         };
-        let before = self.background();
+        let before = self.mark(true);
         let mut other =
             client(second_port)?.stdout(Stdio::null()).spawn().context("cannot start wrk")?;
         let told = output(&mut client(port)?).and_then(|text| parse_wrk(&text));
@@ -229,7 +257,7 @@ impl Stage<'_> {
 
     fn network(&mut self) -> anyhow::Result<Measured> {
         let server = Pod::new("qperf", Qos::Guaranteed, 1000, network_script());
-        let running = self.run(Pod { has_network: true, ..server })?;
+        let running = self.run_subject(Pod { has_network: true, ..server })?;
         ensure!(!running.address.is_empty(), "the pod has no address");
         let client = |size: u32| {
             let program = self.task.programs.unpacked.join("usr/bin/qperf");
@@ -254,15 +282,16 @@ impl Stage<'_> {
             told("noisy", size, client(size)?);
         }
         self.running.insert("background-1", hog);
-        Ok(self.measured(values, None))
+        Ok(self.measured(values, self.mark(false)))
     }
 
     fn packets(&mut self) -> anyhow::Result<Measured> {
-        self.run(Pod::new("testpmd", Qos::Guaranteed, 1000, packets_script("testpmd")))?;
+        self.run_subject(Pod::new("testpmd", Qos::Guaranteed, 1000, packets_script("testpmd")))?;
         let file = self.task.work.join("out/testpmd.txt");
-        // Millions per second in so many periods that begin from now on; the one that is under way counts for nothing.
+        // Millions per second in so many periods that begin from now on.
         let rate = || {
-            let first = parse_testpmd(&fs::read_to_string(&file).unwrap_or_default()).len() + 1;
+            let before = parse_testpmd(&fs::read_to_string(&file).unwrap_or_default());
+            let first = before.len() + PACKET_LAG;
             let limit = Duration::from_secs(60);
             let text = wait_for("packets", limit, || {
                 let text = fs::read_to_string(&file).unwrap_or_default();
@@ -277,7 +306,7 @@ impl Stage<'_> {
         let noise = noise_script(Noise::Cpu, 2 * self.sizes.aggressors);
         self.run(Pod::new("background-1", Qos::Burstable, self.sizes.noise_milli, noise))?;
         sleep(WARM_UP);
-        let before = self.background();
+        let before = self.mark(true);
         values.insert("packets_noisy".to_owned(), rate()?);
         Ok(self.measured(values, before))
     }
@@ -325,25 +354,48 @@ impl Stage<'_> {
         Ok(command)
     }
 
-    /// CPU seconds of background pods, and when they were read.
-    fn background(&self) -> Option<(f64, Instant)> {
+    /// Where counters are now. Switches count only of processes that stay (`are_lasting`): what has ended takes its counts along.
+    fn mark(&self, are_lasting: bool) -> Mark {
         let pods = self.running.iter().filter(|(name, _)| name.starts_with("background"));
         let seconds: Vec<f64> = pods.filter_map(|(_, it)| cpu_seconds(&it.container)).collect();
-        (!seconds.is_empty()).then(|| (seconds.iter().sum(), Instant::now()))
+        let subject = self.subject.and_then(|it| self.running.get(it)).filter(|_| are_lasting);
+        Mark {
+            at: Instant::now(),
+            background: (!seconds.is_empty()).then(|| seconds.iter().sum()),
+            switches: subject.and_then(|it| involuntary_switches(&it.container)),
+        }
     }
 
-    /// With where the kernel lets everything run now, and what the background has got since `before`.
-    fn measured(&self, values: BTreeMap<String, f64>, before: Option<(f64, Instant)>) -> Measured {
-        let mut values = values;
-        let background_cpus = before.zip(self.background()).map(|((seconds, at), (now, end))| {
-            (now - seconds) / end.duration_since(at).as_secs_f64()
+    /// With where the kernel lets everything run now, and what was counted since `before`.
+    fn measured(&self, mut values: BTreeMap<String, f64>, before: Mark) -> Measured {
+        let now = self.mark(before.switches.is_some());
+        let seconds = now.at.duration_since(before.at).as_secs_f64();
+        let background =
+            before.background.zip(now.background).map(|(from, to)| (to - from) / seconds);
+        values.extend(background.map(|it| (BACKGROUND.to_owned(), it)));
+        let switches = before.switches.zip(now.switches).and_then(|(from, to)| {
+            let switches = u32::try_from(to.checked_sub(from)?).ok()?;
+            Some(f64::from(switches) / seconds)
         });
-        values.extend(background_cpus.map(|it| (BACKGROUND.to_owned(), it)));
+        values.extend(switches.map(|it| (SWITCHES.to_owned(), it)));
         let cpus = self.running.iter().map(|(name, it)| {
             let cpus = cpus_of(&it.container).unwrap_or_else(|error| format!("{error:#}"));
             ((*name).to_owned(), cpus)
         });
-        Measured { values, cpus: cpus.collect() }
+        let cpus: BTreeMap<String, String> = cpus.collect();
+        let subject = self.subject.and_then(|it| Some((it, self.running.get(it)?)));
+        if let Some((name, running)) = subject {
+            let local = local_memory(&running.container);
+            values.extend(local.map(|it| (LOCAL_MEMORY.to_owned(), it)));
+            if let Some((all, alone)) = seclusion(name, &cpus) {
+                let counts = [(CPUS, all), (CPUS_ALONE, alone)];
+                let count = |(key, count): (&str, usize)| {
+                    Some((key.to_owned(), f64::from(u32::try_from(count).ok()?)))
+                };
+                values.extend(counts.into_iter().filter_map(count));
+            }
+        }
+        Measured { values, cpus }
     }
 }
 
@@ -362,41 +414,4 @@ fn output(command: &mut Command) -> anyhow::Result<String> {
     let text = [done.stdout, done.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
     ensure!(done.status.success(), "{:?}: {}: {}", command.get_args(), done.status, text.concat());
     Ok(text.concat())
-}
-
-/// The control groups of a container, one per hierarchy.
-fn groups(container: &str) -> Vec<PathBuf> {
-    let roots = hierarchies().into_iter().map(|it| it.join(CGROUP_ROOT));
-    let all = roots.flat_map(|it| below(&it));
-    all.filter(|it| it.file_name().is_some_and(|name| name == container)).collect()
-}
-
-/// `Cpus_allowed_list` of a container's processes; several where they differ.
-fn cpus_of(container: &str) -> anyhow::Result<String> {
-    let groups = groups(container);
-    let processes = groups.iter().find_map(|it| {
-        let text = fs::read_to_string(it.join("cgroup.procs")).ok()?;
-        (!text.trim().is_empty()).then_some(text)
-    });
-    let processes = processes.with_context(|| format!("container {container} has no process"))?;
-    let allowed = |process: &str| {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-        let line = status.lines().find_map(|it| it.strip_prefix("Cpus_allowed_list:"))?;
-        Some(line.trim().to_owned())
-    };
-    let sets: BTreeSet<String> = processes.split_whitespace().filter_map(allowed).collect();
-    ensure!(!sets.is_empty(), "the processes of container {container} have ended");
-    Ok(sets.into_iter().collect::<Vec<_>>().join(" and "))
-}
-
-/// CPU time of a container so far.
-fn cpu_seconds(container: &str) -> Option<f64> {
-    groups(container).iter().find_map(|group| {
-        if let Ok(text) = fs::read_to_string(group.join("cpuacct.usage")) {
-            return Some(text.trim().parse::<f64>().ok()? / 1e9);
-        }
-        let text = fs::read_to_string(group.join("cpu.stat")).ok()?;
-        let usage = text.lines().find_map(|it| it.strip_prefix("usage_usec "))?;
-        Some(usage.trim().parse::<f64>().ok()? / 1e6)
-    })
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::configuration::{CONFIGURATIONS, Configuration};
 use super::machine::Machine;
-use super::scenario::{Metric, SCENARIOS, Scenario};
+use super::scenario::{Metric, SCENARIOS, Scenario, placement};
 use super::statistics::Spread;
 
 /// Below it quartiles say nothing, and nothing is compared.
@@ -176,7 +176,7 @@ fn summarise(outcomes: &[Outcome]) -> Vec<Summary> {
     let mut summary = Vec::new();
     for scenario in &SCENARIOS {
         for configuration in CONFIGURATIONS.map(Configuration::name) {
-            for metric in scenario.metrics() {
+            for metric in scenario.metrics().into_iter().chain(placement()) {
                 let outcomes = outcomes
                     .iter()
                     .filter(|it| it.scenario == scenario.name && it.configuration == configuration);
@@ -210,6 +210,7 @@ pub(crate) fn range(spread: &Spread) -> String {
 pub(crate) fn figure(value: f64) -> String {
     let size = value.abs();
     match size {
+        _ if size == 0.0 => "0".to_owned(),
         _ if size >= 100.0 => format!("{value:.0}"),
         _ if size >= 10.0 => format!("{value:.1}"),
         _ if size >= 1.0 => format!("{value:.2}"),
@@ -263,7 +264,7 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits() {
-        let texts = [1234.5, 123.4, 12.34, 1.234, 0.1234].map(figure);
-        assert_eq!(texts, ["1234", "123", "12.3", "1.23", "0.123"]);
+        let texts = [1234.5, 123.4, 12.34, 1.234, 0.1234, 0.0].map(figure);
+        assert_eq!(texts, ["1234", "123", "12.3", "1.23", "0.123", "0"]);
     }
 }

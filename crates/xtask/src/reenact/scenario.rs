@@ -212,6 +212,32 @@ pub(crate) const PAIR: [Kernel; 2] = [KERNELS[0], KERNELS[4]];
 /// The key of what the background has got: shorter waits may be at its expense.
 pub(crate) const BACKGROUND: &str = "background";
 
+/// Keys of where the measured container runs; see [`placement`].
+pub(crate) const CPUS: &str = "cpus";
+/// As [`CPUS`].
+pub(crate) const CPUS_ALONE: &str = "cpus_alone";
+/// As [`CPUS`].
+pub(crate) const SWITCHES: &str = "involuntary_switches";
+/// As [`CPUS`].
+pub(crate) const LOCAL_MEMORY: &str = "local_memory";
+
+/// What is told of the measured container in every scenario: a machine that is busy or slow tells it as well as any other.
+pub(crate) fn placement() -> Vec<Metric> {
+    let rows = [
+        (CPUS, "CPUs", "CPUs", false),
+        (CPUS_ALONE, "of them its own", "CPUs", false),
+        (SWITCHES, "involuntary switches, 1/s", "1/s", true),
+        (LOCAL_MEMORY, "local memory, %", "%", false),
+    ];
+    let metric = |(key, title, unit, is_cost): (&str, &str, _, _)| Metric {
+        key: key.to_owned(),
+        title: title.to_owned(),
+        unit,
+        is_cost,
+    };
+    rows.map(metric).to_vec()
+}
+
 /// Bytes of a message of qperf.
 pub(crate) const MESSAGES: [u32; 2] = [64, 1024];
 
@@ -252,20 +278,24 @@ impl Scenario {
     }
 
     /// What differs from the seed on this machine, and is to be said beside its figures.
-    pub(crate) fn remark(&self, machine: &Machine) -> Option<String> {
-        let sizes = Sizes::of(machine.cpus);
-        match self.play {
-            Play::Redis { server: Qos::Burstable | Qos::BestEffort, .. }
-                if machine.numa_nodes < 2 =>
-            {
-                Some("one NUMA node: every configuration lets both run on all CPUs, so equal figures are expected".to_owned())
-            }
-            Play::Web(_) if machine.cpus < 3 => Some(format!(
-                "two CPUs: the second web server has a limit of {}m and no CPU of its own",
-                sizes.second_web_milli
-            )),
-            _ => None,
+    pub(crate) fn remarks(&self, machine: &Machine) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let is_low =
+            matches!(self.play, Play::Redis { server: Qos::Burstable | Qos::BestEffort, .. });
+        if is_low && machine.numa_nodes < 2 {
+            remarks.push("one NUMA node: every configuration lets both run on all CPUs, so equal figures are expected".to_owned());
         }
+        let has_clients = matches!(self.play, Play::Redis { .. } | Play::Web(_) | Play::Network);
+        if has_clients && machine.cpus < 4 {
+            remarks.push("few CPUs: a server that is not pinned also shares a CPU with its clients, which take precedence; with a second machine for clients it would not".to_owned());
+        }
+        if matches!(self.play, Play::Web(_)) && machine.cpus < 3 {
+            let milli = Sizes::of(machine.cpus).second_web_milli;
+            remarks.push(format!(
+                "two CPUs: the second web server has a limit of {milli}m and no CPU of its own"
+            ));
+        }
+        remarks
     }
 
     /// What a measurement gives.

@@ -5,7 +5,7 @@ use comfy_table::presets::ASCII_MARKDOWN;
 
 use super::configuration::Configuration;
 use super::report::{Report, figure, range};
-use super::scenario::{BACKGROUND, Form, Metric, Play, SCENARIOS, Scenario};
+use super::scenario::{BACKGROUND, Form, Metric, Play, SCENARIOS, Scenario, placement};
 use super::statistics::Spread;
 
 /// The whole report.
@@ -18,13 +18,17 @@ pub(crate) fn render(report: &Report) -> String {
     for scenario in report.scenarios() {
         text.push_str(&format!("\n{}: {}\n\n", scenario.seed, scenario.title));
         text.push_str(&render_scenario(report, scenario));
-        if let Some(remark) = scenario.remark(&report.machine) {
+        for remark in scenario.remarks(&report.machine) {
             text.push_str(&format!("\n{remark}\n"));
         }
     }
     if let Some(table) = by_class(report) {
         text.push_str(&format!("\nCRI Resource Manager, technology guide: redis by QoS class under Bayplan (table 11)\n\n{table}\n"));
     }
+    text.push_str(&format!(
+        "\nwhere the measured container runs, by the kernel\n\n{}\n",
+        placements(report)
+    ));
     text.push('\n');
     let failed = report.failed.iter().map(|it| {
         let (scenario, configuration, round) = (it.scenario, it.configuration, it.round);
@@ -140,6 +144,23 @@ pub(crate) fn best_run(report: &Report, scenario: &Scenario, metric: &Metric) ->
     let all = report.configurations(scenario).into_iter();
     let all = all.filter_map(|it| Some(report.spread(scenario, it, metric)?.min));
     all.min_by(f64::total_cmp).filter(|it| *it > 0.0)
+}
+
+/// A row per scenario and configuration.
+fn placements(report: &Report) -> Table {
+    let metrics = placement();
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    let head = ["scenario", "configuration"].map(str::to_owned).into_iter();
+    table.set_header(head.chain(metrics.iter().map(|it| it.title.clone())));
+    for scenario in report.scenarios() {
+        for configuration in report.configurations(scenario) {
+            let cell = |it: &Metric| told(report.spread(scenario, configuration, it));
+            let head = [scenario.name.to_owned(), configuration.title().to_owned()];
+            table.add_row(head.into_iter().chain(metrics.iter().map(cell)));
+        }
+    }
+    table
 }
 
 /// The seed's last table: what the class of the measured pod makes of the best case.

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::ContainerId;
 use bayplan_enforcement::{
-    BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants, Original,
-    PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot, Unmovable,
-    demotion_setting, partition_slot, plan_reclaims, settings_for_block_io, settings_for_cgroups,
-    settings_for_interrupts, settings_for_partitions,
+    BatchWants, BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants,
+    Original, PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot, Unmovable,
+    budget_quota, demotion_setting, partition_slot, plan_reclaims, settings_for_block_io,
+    settings_for_cgroups, settings_for_interrupts, settings_for_partitions,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
@@ -19,7 +19,7 @@ use bayplan_node::occupancy::{Occupancy, Occupant, tuning_of};
 use bayplan_node::turned::Turned;
 use bayplan_rebalance::Knob;
 use bayplan_types::{Bytes, CpuClass, CpuSet, QosClass};
-use bayplan_workload::annotations::{CpuPartition, InterruptRule, matches_glob};
+use bayplan_workload::annotations::{CpuPartition, InterruptRule, Tuning, matches_glob};
 use bayplan_workload::{NewContainer, Resources};
 
 use super::Gathered;
@@ -43,6 +43,7 @@ struct Member<'a> {
     partition: CpuPartition,
     block_io_class: Option<String>,
     reclaim_class: Option<String>,
+    batch: BatchWants,
 }
 
 /// Which files cgroups have here. All of them are listed once, and again when other controllers are switched on for the groups below the root
@@ -306,6 +307,11 @@ fn turned_burst(id: ContainerId, turned: &Turned) -> u64 {
     }
 }
 
+fn batch_wants(tuning: &Tuning) -> BatchWants {
+    let batch = tuning.batch.unwrap_or_default();
+    BatchWants { quota: batch.cpu.map(budget_quota), memory: batch.memory }
+}
+
 fn quota(resources: &Resources) -> Option<CpuQuota> {
     let quota_us = u64::try_from(resources.cpu_quota).ok().filter(|it| *it > 0)?;
     let period_us = u64::try_from(resources.cpu_period).ok().filter(|it| *it > 0)?;
@@ -353,6 +359,7 @@ impl<'a> Member<'a> {
                 None => of_qos(config.reclaim_classes.contains_key(name)),
                 asked => asked.filter(|class| class != NO_RECLAIM_CLASS),
             },
+            batch: batch_wants(tuning),
         }
     }
 
@@ -369,6 +376,7 @@ impl<'a> Member<'a> {
             || self.partition != CpuPartition::None
             || self.block_io_class.is_some()
             || self.reclaim_class.is_some()
+            || self.batch != BatchWants::default()
     }
 
     fn cgroup(&self, group: &ContainerCgroup) -> CgroupWants {
@@ -383,6 +391,7 @@ impl<'a> Member<'a> {
             is_pod_quota_lifted: self.is_pod_quota_lifted,
             burst_percent: self.burst_percent,
             memory: self.memory,
+            batch: self.batch,
         }
     }
 

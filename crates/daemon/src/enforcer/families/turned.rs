@@ -5,12 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_enforcement::{CgroupVersion, Slot, TurnedGroup, burst_slot, suppressed};
+use bayplan_enforcement::{
+    CgroupVersion, Setting, Slot, TurnedGroup, budget_quota, burst_slot, suppressed,
+};
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{ContainerCgroup, find_container_cgroup, find_cpu_cgroup};
 use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_node::turned::Turn;
 use bayplan_rebalance::Knob;
+use bayplan_types::QosClass;
 
 use super::Gathered;
 use crate::config::Config;
@@ -21,7 +24,7 @@ pub(crate) type TurnedSlots = BTreeMap<u64, Result<Vec<Slot>, String>>;
 /// Adds what turned knobs want. After the families that made the settings that it looks at.
 pub(super) fn gather_turned(
     kernel: &mut dyn Kernel,
-    _config: &Config,
+    config: &Config,
     occupancy: &Occupancy,
     gathered: &mut Gathered,
 ) {
@@ -38,6 +41,54 @@ pub(super) fn gather_turned(
         });
         gathered.turned.insert(number, slots);
     }
+    gather_best_effort(kernel, config, occupancy, gathered);
+}
+
+/// What all BestEffort pods have, whether a container suffers from them or not: a budget, and an idle group each. Of a budget and what the rebalancer has suppressed to, the smaller counts.
+fn gather_best_effort(
+    kernel: &mut dyn Kernel,
+    config: &Config,
+    occupancy: &Occupancy,
+    gathered: &mut Gathered,
+) {
+    let is_idle = config.best_effort.is_idle || !occupancy.lent.is_empty();
+    let wanted = is_idle || occupancy.budget.is_some();
+    if !wanted || occupancy.is_restored {
+        return;
+    }
+    let lowest = occupancy.occupants.iter();
+    for occupant in lowest.filter(|it| it.spec.pod.qos == Some(QosClass::BestEffort)) {
+        let parent = &occupant.spec.pod.cgroup_parent;
+        let Ok(Some(group)) = find_container_cgroup(kernel, parent, &occupant.runtime_id, None)
+        else {
+            continue;
+        };
+        if let (Some(budget), Some(class)) = (occupancy.budget, class_group(&group)) {
+            let class = of_best_effort(class, "budget of BestEffort pods");
+            let slot = class.limit_slot(CgroupVersion::V2);
+            let quota = budget_quota(budget);
+            let is_tighter =
+                |it: &Setting| quota_of(&it.value).is_none_or(|it| quota.quota_us < it);
+            if gathered.settings.get(&slot).is_none_or(is_tighter) {
+                gathered.settings.extend(class.limited(quota, CgroupVersion::V2));
+            }
+        }
+        if let Some(pod) = group.pod.as_deref().filter(|_| is_idle) {
+            for (slot, setting) in of_best_effort(pod, "BestEffort pods are idle").idle() {
+                gathered.settings.entry(slot).or_insert(setting);
+            }
+        }
+    }
+}
+
+fn of_best_effort(dir: &str, reason: &str) -> TurnedGroup {
+    let unit = dir.strip_prefix("sys/fs/cgroup/").unwrap_or(dir).to_owned();
+    TurnedGroup { dir: dir.to_owned(), unit, reason: reason.to_owned() }
+}
+
+/// The quota of `QUOTA PERIOD`, in microseconds.
+fn quota_of(value: &str) -> Option<u64> {
+    value.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Its groups, and which files they have. Of version 1 are only the limits of time.
@@ -101,7 +152,7 @@ fn settings_of(
 }
 
 /// The group of all BestEffort pods, as kubelet names it with either driver.
-fn class_group(group: &ContainerCgroup) -> Option<&str> {
+pub(crate) fn class_group(group: &ContainerCgroup) -> Option<&str> {
     let (class, _) = group.pod.as_deref()?.rsplit_once('/')?;
     let name = class.rsplit('/').next()?;
     let name = name.strip_suffix(".slice").unwrap_or(name);
@@ -152,18 +203,112 @@ mod tests {
         }
     }
 
+    /// What is wanted of BestEffort pods with this budget in thousandths of a CPU, whether they are idle by configuration, and while these CPUs are lent; with what is turned.
+    fn check_best_effort(
+        budget: Option<u64>,
+        (is_idle, lent): (bool, &str),
+        turns: &[(u64, Knob, u64, u32)],
+        expected: Expect,
+    ) {
+        let mut config = Config::default();
+        config.best_effort.is_idle = is_idle;
+        let mut occupancy = occupancy_of(turns);
+        occupancy.budget = budget.map(bayplan_types::MilliCpu);
+        occupancy.lent = lent.parse().unwrap();
+        expected.assert_eq(&gathered_text(CgroupVersion::V2, &config, &occupancy));
+    }
+
+    #[test]
+    fn a_budget_is_the_limit_of_the_class_unless_it_is_suppressed_further() {
+        check_best_effort(
+            Some(1500),
+            (false, ""),
+            &[],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/cpu.max = 150000 100000 (budget of BestEffort pods)
+            /sys/fs/cgroup/kubepods/besteffort/cpu.max = 150000 100000 (budget of BestEffort pods)
+        "#]],
+        );
+        check_best_effort(
+            Some(500),
+            (false, ""),
+            &[(1, Knob::Suppress, 1, 2)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/cpu.max = 50000 100000 (budget of BestEffort pods)
+            /sys/fs/cgroup/kubepods/besteffort/cpu.max = 50000 100000 (budget of BestEffort pods)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
+        "#]],
+        );
+        check_best_effort(
+            Some(1500),
+            (false, ""),
+            &[(1, Knob::Suppress, 1, 2)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/cpu.max = 150000 100000 (budget of BestEffort pods)
+            /sys/fs/cgroup/kubepods/besteffort/cpu.max = 100000 100000 (rebalance 1: suppress)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/cpu.max"])
+        "#]],
+        );
+    }
+
+    #[test]
+    fn best_effort_pods_are_idle_by_configuration_and_while_they_borrow() {
+        check_best_effort(
+            None,
+            (true, ""),
+            &[],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.idle = 1 (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.weight =  (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle = 1 (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.weight =  (BestEffort pods are idle)
+        "#]],
+        );
+        check_best_effort(
+            None,
+            (false, "5"),
+            &[(1, Knob::Idle, 1, 1)],
+            expect![[r#"
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.idle = 1 (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice/cpu.weight =  (BestEffort pods are idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle = 1 (rebalance 1: idle)
+            /sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.weight =  (rebalance 1: idle)
+            1: Ok(["/sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle"])
+        "#]],
+        );
+    }
+
     /// What is wanted of files, and which of them belong to which proposal.
     fn check(turns: &[(u64, Knob, u64, u32)], expected: Expect) {
         check_on(CgroupVersion::V2, turns, expected);
     }
 
     fn check_on(version: CgroupVersion, turns: &[(u64, Knob, u64, u32)], expected: Expect) {
-        let occupants = vec![
-            occupant(1, "a", "/kubepods/besteffort/pod-a", 0),
-            occupant(2, "b", "kubepods-besteffort-pod_b.slice", 0),
-            occupant(3, "c", "/kubepods/burstable/pod-c", 200_000),
-            occupant(4, "gone", "/kubepods/besteffort/pod-gone", 0),
-        ];
+        expected.assert_eq(&gathered_text(version, &Config::default(), &occupancy_of(turns)));
+    }
+
+    fn occupancy_of(turns: &[(u64, Knob, u64, u32)]) -> Occupancy {
+        let mut limited = occupant(3, "c", "/kubepods/burstable/pod-c", 200_000);
+        Arc::make_mut(&mut limited.spec).pod.qos = Some(QosClass::Burstable);
+        let turn = |(number, knob, target, step): &(u64, Knob, u64, u32)| {
+            let (knob, target, step, leave) = (*knob, ContainerId(*target), *step, CpuSet::new());
+            (*number, Turn { knob, target, step, leave, mems: NodeSet::new() })
+        };
+        Occupancy {
+            occupants: vec![
+                occupant(1, "a", "/kubepods/besteffort/pod-a", 0),
+                occupant(2, "b", "kubepods-besteffort-pod_b.slice", 0),
+                limited,
+                occupant(4, "gone", "/kubepods/besteffort/pod-gone", 0),
+            ],
+            // Of other pools, too, where they may not run.
+            shared: "0-7".parse().unwrap(),
+            turned: Turned::from_turns(turns.iter().map(turn)),
+            ..Occupancy::default()
+        }
+    }
+
+    fn kernel_with(version: CgroupVersion) -> FakeKernel {
         let systemd = "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod_b.slice";
         let groups = [
             "kubepods/besteffort/pod-a/id-a".to_owned(),
@@ -182,23 +327,16 @@ mod tests {
         if version == CgroupVersion::V2 {
             kernel.files.insert("sys/fs/cgroup/kubepods/cpu.max".to_owned(), String::new());
         }
-        let turn = |(number, knob, target, step): &(u64, Knob, u64, u32)| {
-            let (knob, target, step, leave) = (*knob, ContainerId(*target), *step, CpuSet::new());
-            (*number, Turn { knob, target, step, leave, mems: NodeSet::new() })
-        };
-        let occupancy = Occupancy {
-            occupants,
-            // Of other pools, too, where they may not run.
-            shared: "0-7".parse().unwrap(),
-            turned: Turned::from_turns(turns.iter().map(turn)),
-            ..Occupancy::default()
-        };
+        kernel
+    }
+
+    fn gathered_text(version: CgroupVersion, config: &Config, occupancy: &Occupancy) -> String {
         let none = BTreeMap::new();
         let gathered = gather(
-            &mut kernel,
+            &mut kernel_with(version),
             &mut KnownFiles::default(),
-            &Config::default(),
-            &occupancy,
+            config,
+            occupancy,
             &none,
             &Unmovable::new(),
             BTreeSet::new(),
@@ -210,7 +348,7 @@ mod tests {
             let slots = slots.map(|it| it.iter().map(Slot::to_string).collect::<Vec<_>>());
             text.push_str(&format!("{number}: {slots:?}\n"));
         }
-        expected.assert_eq(&text);
+        text
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use bayplan_allocator::ContainerId;
 use bayplan_host::counters::GroupCounters;
 use bayplan_node::occupancy::Occupancy;
-use bayplan_probes::{CgroupId, Counters, Drain, Event, EventCounts, Intrusion};
+use bayplan_probes::{
+    CgroupId, CounterChoice, CounterStream, Counters, Drain, Event, EventCounts, Intrusion,
+};
 use bayplan_rebalance::{Decision, Rebalancer, Round, Sample, Settings, Signal};
 use bayplan_types::QosClass;
 
@@ -114,6 +116,44 @@ fn samples_have_cycles_and_misses_per_instruction() {
 fn what_was_hardly_counted_is_not_in_samples() {
     check([3000, 2000, 10], 5, [None, None]);
     check([0, 0, 0], 100, [None, None]);
+}
+
+/// Readings of the kernel's record of the server, as a group of five counters leaves them: time to be counted, counted and not read in milliseconds, then cycles, instructions, reference cycles, accesses to the cache
+/// and misses in millions. What samples say of cycles and misses per instruction after each.
+#[track_caller]
+fn check_stream(readings: &[([u64; 8], [Option<f64>; 2])]) {
+    let mut node = Node::new();
+    // Of a container that was not read twice there is no sample.
+    node.pass(100, [([0; 3], 100); 2]);
+    node.pass(100, [([0; 3], 100); 2]);
+    let mut look = |counts: &EventCounts| {
+        node.rounds += 1;
+        node.events[0] = counts.clone();
+        let drained = node.drained();
+        node.sampler.sample(&both(), None, Some(drained))
+    };
+    let mut stream = CounterStream::new(CounterChoice::Auto.events());
+    look(stream.counts());
+    for (record, expected) in readings {
+        let samples = look(stream.take(record.map(|word| word * 1_000_000)));
+        let sample = &samples[&ContainerId(1)];
+        assert_eq!([sample.cycles_per_instruction, sample.cache_misses], *expected, "{record:?}");
+    }
+}
+
+#[test]
+fn a_recorded_stream_of_counters_is_in_samples_by_value() {
+    check_stream(&[
+        ([5000, 5000, 0, 10_000, 5000, 9000, 100, 10], [Some(2.0), Some(2.0)]),
+        ([10_000, 10_000, 0, 20_000, 10_000, 18_000, 200, 20], [Some(2.0), Some(2.0)]),
+        // Another tool has the counters half of the time.
+        ([15_000, 12_500, 0, 25_000, 12_500, 22_500, 250, 25], [Some(2.0), Some(2.0)]),
+        // And then nearly all of it: what is left is no measure of the rest.
+        ([20_000, 12_700, 0, 25_400, 12_700, 22_900, 254, 26], [None, None]),
+        // CPUs that change hands too often are not read each time.
+        ([25_000, 15_200, 2500, 30_400, 15_200, 27_400, 304, 44], [Some(2.0), Some(7.2)]),
+        ([30_000, 20_200, 2500, 45_400, 20_200, 36_400, 404, 89], [Some(3.0), Some(9.0)]),
+    ]);
 }
 
 #[test]

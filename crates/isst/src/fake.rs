@@ -1,0 +1,150 @@
+//! A device that refuses what the driver refuses (drivers/platform/x86/intel/speed_select_if/isst_tpmi_core.c): packages and domains that are not there, values that do not fit, and writes that firmware or rights forbid.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+
+use crate::Device;
+use crate::settings::{ClosLimits, CorePower, Domain, Priority, Profile};
+
+/// The largest frequency that the register holds: 8 bits of 100 MHz.
+const MHZ_MAX: u16 = 25_500;
+
+/// A processor with core power, and base and turbo frequency at every level.
+#[derive(Clone, Debug)]
+pub struct FakeDevice {
+    /// Of the driver's interface.
+    pub version: u16,
+    /// Firmware, or a lack of `CAP_SYS_ADMIN`, forbids every write.
+    pub is_write_blocked: bool,
+    /// Every write counts down; at 0 the next ones are not made (`EIO`).
+    pub writes_left: Option<usize>,
+    domains: BTreeMap<Domain, DomainState>,
+    /// Of each package.
+    domain_count: u8,
+    /// Of each domain.
+    cpus: u32,
+}
+
+#[derive(Clone, Debug)]
+struct DomainState {
+    power: CorePower,
+    limits: [ClosLimits; 4],
+    /// By core.
+    clos: BTreeMap<u16, u8>,
+    profile: Profile,
+}
+
+impl FakeDevice {
+    /// So many packages with so many domains of so many CPUs, each two the threads of a core; CPUs are numbered through.
+    pub fn new(packages: u8, domains: u8, cpus: u32) -> FakeDevice {
+        let priority = Priority::Proportional;
+        let state = DomainState {
+            power: CorePower { is_supported: true, is_on: false, priority },
+            limits: [ClosLimits { min_mhz: 0, max_mhz: MHZ_MAX, weight: 0 }; 4],
+            clos: BTreeMap::new(),
+            profile: Profile {
+                level: 0,
+                levels: 0b1_1001,
+                is_locked: false,
+                bf: (true, false),
+                tf: (true, false),
+            },
+        };
+        let all = (0..packages)
+            .flat_map(|package| (0..domains).map(move |number| Domain { package, number }));
+        FakeDevice {
+            version: 2,
+            is_write_blocked: false,
+            writes_left: None,
+            domains: all.map(|domain| (domain, state.clone())).collect(),
+            domain_count: domains,
+            cpus,
+        }
+    }
+
+    fn domain(&mut self, domain: Domain) -> Result<&mut DomainState, Errno> {
+        self.domains.get_mut(&domain).ok_or(Errno::EINVAL)
+    }
+
+    fn writable(&mut self, domain: Domain) -> Result<&mut DomainState, Errno> {
+        self.domain(domain)?;
+        if self.is_write_blocked {
+            return Err(Errno::EPERM);
+        }
+        match &mut self.writes_left {
+            Some(0) => return Err(Errno::EIO),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.domain(domain)
+    }
+}
+
+impl Device for FakeDevice {
+    fn version(&mut self) -> Result<u16, Errno> {
+        Ok(self.version)
+    }
+
+    fn domains(&mut self, package: u8) -> Result<Vec<u8>, Errno> {
+        let found = self.domains.keys().filter(|it| it.package == package);
+        let found: Vec<u8> = found.map(|it| it.number).collect();
+        if found.is_empty() { Err(Errno::EINVAL) } else { Ok(found) }
+    }
+
+    fn core_of(&mut self, cpu: u32) -> Result<(u8, u16), Errno> {
+        let all = self.cpus * u32::try_from(self.domains.len()).unwrap_or(u32::MAX);
+        if cpu >= all {
+            return Err(Errno::EINVAL);
+        }
+        let domain = u8::try_from(cpu / self.cpus).unwrap_or(u8::MAX) % self.domain_count;
+        let core = u16::try_from(cpu % self.cpus / 2).map_err(|_| Errno::EINVAL)?;
+        Ok((domain, core))
+    }
+
+    fn core_power(&mut self, domain: Domain) -> Result<CorePower, Errno> {
+        self.domain(domain).map(|it| it.power)
+    }
+
+    fn set_core_power(&mut self, domain: Domain, power: CorePower) -> Result<(), Errno> {
+        self.writable(domain)?.power = CorePower { is_supported: true, ..power };
+        Ok(())
+    }
+
+    fn limits(&mut self, domain: Domain, clos: u8) -> Result<ClosLimits, Errno> {
+        let state = self.domain(domain)?;
+        state.limits.get(usize::from(clos)).copied().ok_or(Errno::EINVAL)
+    }
+
+    fn set_limits(&mut self, domain: Domain, clos: u8, limits: ClosLimits) -> Result<(), Errno> {
+        let of = self.writable(domain)?.limits.get_mut(usize::from(clos));
+        let of = of.filter(|_| limits.max_mhz <= MHZ_MAX).ok_or(Errno::EINVAL)?;
+        // The register has steps of 100 MHz.
+        let whole = |mhz: u16| mhz / 100 * 100;
+        *of =
+            ClosLimits { min_mhz: whole(limits.min_mhz), max_mhz: whole(limits.max_mhz), ..limits };
+        Ok(())
+    }
+
+    fn clos(&mut self, domain: Domain, core: u16) -> Result<u8, Errno> {
+        Ok(self.domain(domain)?.clos.get(&core).copied().unwrap_or(0))
+    }
+
+    fn set_clos(&mut self, domain: Domain, core: u16, clos: u8) -> Result<(), Errno> {
+        if clos > 3 {
+            return Err(Errno::EINVAL);
+        }
+        self.writable(domain)?.clos.insert(core, clos);
+        Ok(())
+    }
+
+    fn profile(&mut self, domain: Domain) -> Result<Profile, Errno> {
+        self.domain(domain).map(|it| it.profile)
+    }
+
+    fn set_features(&mut self, domain: Domain, bf: bool, tf: bool) -> Result<(), Errno> {
+        let profile = &mut self.writable(domain)?.profile;
+        (profile.bf.1, profile.tf.1) = (bf, tf);
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! Containers with tasks that go from cache to cache.
+
+use super::*;
+
+/// A server on both caches of a node, and a job beside it.
+const SPREAD: &str = "
+    machine pack:1 numa:1 l3:2 core:4 pu:1
+    web burstable 0-7
+    job besteffort 0-7
+";
+
+const CALM: &str = "20 rounds  web cpus=1 hops=20 pressure=0.02  job cpus=1";
+
+#[test]
+fn a_container_that_hops_between_caches_is_tied_to_one_as_long_as_that_helps() {
+    check(
+        SPREAD,
+        &format!(
+            "
+            {CALM}
+            until a proposal  web cpus=1 hops=900 pressure=0.02  job cpus=1
+            until a verdict  web cpus=1 hops=0 pressure=0.02  job cpus=1
+            "
+        ),
+        expect![[r#"
+            115 s: propose 1 (act) gather on web, which leaves CPUs 0-3: migrations 900/s > 400/s
+                migrations 900/s > 400/s
+                from no known container
+            130 s: judge 1 kept: closed 100 % of the gap
+        "#]],
+    );
+    check(
+        SPREAD,
+        &format!(
+            "
+            {CALM}
+            until a proposal  web cpus=1 hops=900 pressure=0.02  job cpus=1
+            until a verdict  web cpus=1 hops=880 pressure=0.02  job cpus=1
+            "
+        ),
+        expect![[r#"
+            115 s: propose 1 (act) gather on web, which leaves CPUs 0-3: migrations 900/s > 400/s
+                migrations 900/s > 400/s
+                from no known container
+            125 s: judge 1 undone: closed 0 % of the gap
+        "#]],
+    );
+}
+
+/// Nothing is proposed for this, whatever the rate.
+#[track_caller]
+fn check_silence(scene: &str, hopping: &str) {
+    let told = play(scene, &format!("{CALM}\n20 rounds  {hopping}"));
+    assert_eq!(told, "");
+}
+
+#[test]
+fn a_container_that_needs_all_of_its_caches_or_has_but_one_is_left_alone() {
+    check_silence(SPREAD, "web cpus=3.5 hops=4000 pressure=0.02  job cpus=1");
+    check_silence(&SPREAD.replace("l3:2 core:4", "l3:1 core:8"), "web cpus=1 hops=900  job cpus=1");
+    // As often as ever, and not so often that it would cost much.
+    check_silence(SPREAD, "web cpus=1 hops=60 pressure=0.02  job cpus=1");
+}
+
+/// A verdict of another kind: the tasks hop no more, and wait.
+#[test]
+fn waiting_for_the_one_cache_speaks_against_it() {
+    let told = play(
+        SPREAD,
+        &format!(
+            "
+            {CALM}
+            until a proposal  web cpus=1 hops=900 pressure=0.02  job cpus=1
+            until a verdict  web cpus=1 hops=0 pressure=0.9  job cpus=4
+            "
+        ),
+    );
+    assert!(told.contains("judge 1 undone"), "{told}");
+}
