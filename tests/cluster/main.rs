@@ -15,6 +15,7 @@ mod engine;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/node.rs"]
 mod node;
+mod policies;
 mod publishing;
 mod servers;
 mod world;
@@ -33,6 +34,7 @@ async fn the_agent_configures_its_node_and_no_other() {
     nearer_objects_count(&mut world).await;
     brakes_hold(&mut world).await;
     foreign_writes_are_refused(&world).await;
+    policies::policies_write_into_pods(&world).await;
     publishing::the_node_is_published_and_withdrawn(&mut world).await;
     nothing_changes_without_api_server_or_agent(&mut world).await;
 }

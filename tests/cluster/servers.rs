@@ -122,6 +122,9 @@ impl Servers {
             format!("--token-auth-file={}", path("tokens.csv")),
             "--authorization-mode=RBAC".to_owned(),
             "--disable-admission-plugins=ServiceAccount".to_owned(),
+            // On by itself from 1.36 on.
+            "--feature-gates=MutatingAdmissionPolicy=true".to_owned(),
+            "--runtime-config=admissionregistration.k8s.io/v1beta1=true".to_owned(),
         ];
         self.api = Some(self.spawn(&self.programs[1].clone(), &args, "api.log"));
         let begun = Instant::now();

@@ -81,6 +81,7 @@ fn path_of(object: &Json) -> String {
     let group =
         if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
     let plural = match kind {
+        "MutatingAdmissionPolicy" => "mutatingadmissionpolicies".to_owned(),
         "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
         _ => format!("{}s", kind.to_lowercase()),
     };
@@ -275,6 +276,17 @@ impl World {
             events.iter().any(|it| it["reason"] == reason && it["regarding"]["name"] == pod)
         })
         .await;
+    }
+
+    /// Status, and the object or a message.
+    pub(crate) async fn as_admin(&self, method: &str, path: &str, body: &Json) -> (u16, Json) {
+        call(&self.admin, method, path, body).await
+    }
+
+    /// Applies an object of any kind.
+    pub(crate) async fn put(&self, object: &Json) {
+        let (status, told) = call(&self.admin, "PATCH", &path_of(object), object).await;
+        assert_eq!(status, 200, "{told}");
     }
 
     /// A Guaranteed pod of the node that runs; the API server has it and no runtime.

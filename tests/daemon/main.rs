@@ -31,6 +31,7 @@ mod observing;
 mod packages;
 mod placing;
 mod pod_level;
+mod pods;
 mod power;
 mod prometheus;
 mod rebalancing;

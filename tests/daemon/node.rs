@@ -174,6 +174,8 @@ impl Node {
     pub(crate) fn config(&self) -> Config {
         let mut config = Config {
             socket: self.path("bayplan.sock"),
+            kubelet_pods_socket: Some(self.path("pods.sock")),
+            pod_resources_socket: Some(self.path("pod-resources.sock")),
             runtime_socket: self.path("runtime.sock"),
             control_socket: self.path("control.sock"),
             state_dir: self.path("state"),

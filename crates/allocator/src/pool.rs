@@ -356,6 +356,17 @@ impl Pools {
         nodes
     }
 
+    /// CPUs of these NUMA nodes.
+    pub fn cpus_of_nodes(&self, nodes: &NodeSet) -> CpuSet {
+        let mut cpus = CpuSet::new();
+        for pool in &self.pools {
+            if !pool.nodes.is_empty() && pool.nodes.is_subset(nodes) {
+                cpus.union_with(&pool.cpus);
+            }
+        }
+        cpus
+    }
+
     /// The NUMA nodes of these CPUs, and the memory nodes that stand in for those of them without memory.
     pub fn near_memory(&self, cpus: &CpuSet) -> NodeSet {
         self.with_stand_ins(self.nodes_of(cpus), cpus)

@@ -551,6 +551,7 @@ Kinds:
   placed, refused, adopted     a container came: it has a place, there is none, or it ran already
   moved                        for another reason: room for a new container, compaction, narrowing, the machine, a restart
   resized, pod_resized, ended  kubelet changed what it, or its pod, may have; it gave everything back
+  annotated                    annotations that count while it runs are others
   proposed                     the rebalancer found that a container suffers, and what it would turn on this one
   judged                       what became of something that the rebalancer turned on this container: kept, undone, could not be done
   mode                         bayplan drain, restore or resume, and bayplan rebalance pause or resume

@@ -6,7 +6,7 @@ use bayplan_node::decision::{Decision, PoolVerdict, Verdict};
 use bayplan_node::history::{Entry, Who, past_proposals};
 use bayplan_node::proposals::ProposalView;
 use bayplan_node::status::Explanation;
-use bayplan_node::status::HeldFile;
+use bayplan_node::status::{HeldFile, KnownView};
 use serde_json::{Value, json};
 
 use crate::args::{ExplainOptions, Output, PastOptions};
@@ -111,6 +111,7 @@ fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result
             pools: Vec::new(),
             warnings: arrival.warnings.clone(),
         },
+        known: None,
         isolation: None,
         vectors: None,
         files: Vec::new(),
@@ -180,6 +181,7 @@ fn render_explanation(explanation: &Explanation) -> String {
         }
         None => text.push_str("  now      gone\n"),
     }
+    text.push_str(&explanation.known.as_deref().map(render_known).unwrap_or_default());
     for HeldFile { slot, value, reason, failure } in &explanation.files {
         let failure = failure.iter().map(|why| format!("; not so: {why}")).collect::<String>();
         text.push_str(&format!("  file     {slot}: {value} ({reason}){failure}\n"));
@@ -199,6 +201,28 @@ fn render_explanation(explanation: &Explanation) -> String {
         text.push_str(&render_scores(&decision.pools));
     }
     text.push_str(&render_rebalance(&explanation.rebalance));
+    text
+}
+
+/// Where its requests are known from, and what else kubelet has told.
+fn render_known(known: &KnownView) -> String {
+    let mut text = format!("  requests from {}\n", known.requests_from);
+    if let Some(facts) = &known.facts {
+        let mut parts = Vec::new();
+        parts.extend(facts.owner.iter().map(|owner| format!("of {owner}")));
+        let priority = facts.priority.map(|it| format!(" ({it})")).unwrap_or_default();
+        let class = facts.priority_class.iter();
+        parts.extend(class.map(|class| format!("priority class {class}{priority}")));
+        let extended = facts.extended.iter();
+        parts.extend(extended.map(|(name, amount)| format!("{amount} of {name}")));
+        parts.extend(facts.resize.iter().map(|state| format!("resize {state}")));
+        if !parts.is_empty() {
+            text.push_str(&format!("  pod      {}\n", parts.join(", ")));
+        }
+    }
+    if let Some(at) = known.changed_at {
+        text.push_str(&format!("  changed  {at:.0} by annotation: {}\n", known.changes));
+    }
     text
 }
 

@@ -200,7 +200,10 @@ fn render_why(entry: &Entry) -> String {
         let more = evidence.lines().skip(1).map(str::trim).filter(|it| !entry.why.ends_with(it));
         parts.extend(more.map(str::to_owned));
     }
-    let said = matches!(entry.kind, Kind::Placed | Kind::Refused | Kind::Adopted | Kind::Resized);
+    let said = matches!(
+        entry.kind,
+        Kind::Placed | Kind::Refused | Kind::Adopted | Kind::Resized | Kind::Annotated
+    );
     let warnings = entry.warnings.iter().filter(|_| said);
     parts.extend(warnings.map(|warning| format!("warning: {warning}")));
     parts.join("; ")

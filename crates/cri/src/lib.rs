@@ -10,6 +10,7 @@
 //! | [`translate`] | CRI messages to values; pure |
 //! | [`delta`], [`frame`], [`deadline`] | the wire formats the proxy reads and edits; pure |
 //! | [`kubelet`] | a client that asks as kubelet does, for the demo and for tests |
+//! | [`kubelet_api`] | kubelet's local sockets: pods, and the devices of containers |
 //! | [`embedded`] | a CRI runtime without processes, for the demo and for tests |
 
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ pub mod embedded;
 pub mod frame;
 mod intercept;
 pub mod kubelet;
+pub mod kubelet_api;
 mod needed;
 pub mod proxy;
 mod quiet;

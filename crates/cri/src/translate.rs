@@ -68,6 +68,8 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         lacks_partition: false,
         is_silent: false,
         says_memory: false,
+        facts: None,
+        assigned: Vec::new(),
         cmk: cmk_words(config).map(|said| said.asked),
     }
 }

@@ -181,9 +181,14 @@ impl Upstream {
         ForwardError::Broken { socket: self.socket().into(), code, reason }
     }
 
+    /// What requests of typed clients are addressed to.
+    pub(crate) fn origin() -> Uri {
+        on_localhost(&Uri::from_static("/"))
+    }
+
     /// A typed client over the same connection.
     pub fn runtime_client(&self) -> RuntimeServiceClient<Upstream> {
-        RuntimeServiceClient::with_origin(self.clone(), on_localhost(&Uri::from_static("/")))
+        RuntimeServiceClient::with_origin(self.clone(), Upstream::origin())
             .max_decoding_message_size(MESSAGE_LEN_MAX)
             .max_encoding_message_size(MESSAGE_LEN_MAX)
     }

@@ -15,7 +15,7 @@ use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 use serde::Serialize;
 
-use crate::check_front_end::check_front_end;
+use crate::check_front_end::{check_front_end, check_kubelet_sockets};
 use crate::config::Config;
 use crate::control::query_control;
 use crate::enforcer::{check_classes, patterns_of};
@@ -64,6 +64,7 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
     // CRI does not tell of cgroups afterwards; a daemon that runs has heard of them.
     let status = query_control::<Status>(&config.control_socket, "/api/v1/status").await;
     findings.extend(check_front_end(config, status.as_ref().ok()));
+    findings.extend(check_kubelet_sockets(config));
     if let Ok(status) = &status {
         findings.extend(check_driver(status));
         findings.extend(check_holds(status));

@@ -1,7 +1,7 @@
 //! Looks at the front end of a node. In: a configuration, the runtime's socket for plugins, a daemon that runs. Out: findings.
 
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bayplan_nri::events::parse_version;
 
@@ -40,6 +40,32 @@ fn check_socket(socket: &Path) -> Finding {
             ),
         ),
     }
+}
+
+/// What kubelet can be asked at its local sockets. Without them amounts come from annotations and cgroup settings.
+pub(crate) fn check_kubelet_sockets(config: &Config) -> Vec<Finding> {
+    let rows = [
+        (
+            &config.kubelet_pods_socket,
+            "pods (kubelet.podsSocket)",
+            "requests of Burstable pods are estimated, extended resources and changed annotations are not seen; kubelet has this from 1.37 on, or with the feature gate PodsAPI",
+        ),
+        (
+            &config.pod_resources_socket,
+            "devices (kubelet.podResourcesSocket)",
+            "devices are found by the paths in the container's configuration only",
+        ),
+    ];
+    let look = |(socket, what, without): (&Option<PathBuf>, &str, &str)| {
+        let socket = socket.as_ref()?;
+        let path = socket.display();
+        let text = match UnixStream::connect(socket) {
+            Ok(_) => format!("kubelet tells of {what} at {path}"),
+            Err(why) => format!("kubelet does not tell of {what} at {path} ({why}): {without}"),
+        };
+        Some(finding("kubelet", Severity::Ok, text))
+    };
+    rows.into_iter().filter_map(look).collect()
 }
 
 /// What the runtime said to the daemon that runs.

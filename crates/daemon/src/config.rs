@@ -107,6 +107,10 @@ pub struct Config {
     pub nri_socket: PathBuf,
     /// The place among the runtime's plugins.
     pub nri_index: usize,
+    /// Kubelet tells of its pods here; `None`: it is not asked.
+    pub kubelet_pods_socket: Option<PathBuf>,
+    /// Kubelet tells of devices here; `None`: it is not asked.
+    pub pod_resources_socket: Option<PathBuf>,
     /// Kubelet connects here.
     pub socket: PathBuf,
     /// The runtime listens here.
@@ -207,6 +211,8 @@ impl Default for Config {
             front_end: FrontEnd::default(),
             nri_socket: "/var/run/nri/nri.sock".into(),
             nri_index: 90,
+            kubelet_pods_socket: Some("/var/lib/kubelet/pods-api/pods-api.sock".into()),
+            pod_resources_socket: Some("/var/lib/kubelet/pod-resources/kubelet.sock".into()),
             socket: "/run/bayplan/bayplan.sock".into(),
             runtime_socket: "/run/containerd/containerd.sock".into(),
             image_socket: None,

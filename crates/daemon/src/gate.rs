@@ -24,6 +24,7 @@ use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
 use crate::nri_gate::Link;
+use crate::pods::{Known, PodLookup};
 use crate::read_huge_pages::read_huge_pages;
 use crate::resources_dir::mounted_dir;
 use crate::sync::Syncer;
@@ -39,6 +40,8 @@ pub(crate) struct Gate {
     pub(crate) enforcement: Enforcement,
     /// The connection of the NRI front end, if that is the one.
     pub(crate) link: Link,
+    /// What kubelet knows of pods.
+    pods: Option<PodLookup>,
     /// Methods in versions of CRI that are not read, of which the log has told.
     versions_told: Arc<Mutex<BTreeSet<String>>>,
     /// When a call was held back for the first time although the runtime answers.
@@ -90,9 +93,15 @@ impl Gate {
             mounts,
             enforcement,
             link,
+            pods: None,
             versions_told: Arc::default(),
             held_since: Arc::default(),
         }
+    }
+
+    /// Asks kubelet by these of containers that are to be created.
+    pub(crate) fn with_pods(self, pods: PodLookup) -> Gate {
+        Gate { pods: Some(pods), ..self }
     }
 
     /// How long a decision may take.
@@ -257,6 +266,21 @@ impl Gate {
         }
     }
 
+    /// Adds what is not in the call.
+    async fn look_up(&self, container: &mut NewContainer) {
+        let (pod, name) = (container.pod.clone(), container.name.clone());
+        let known = async {
+            match &self.pods {
+                Some(pods) => pods.look_up(&pod.uid, [&pod.namespace, &pod.name, &name]).await,
+                None => Known::default(),
+            }
+        };
+        let (known, ()) = tokio::join!(known, self.find_disks(container));
+        known.give_to(container);
+        self.find_isolation(container).await;
+        self.find_huge_pages(container).await;
+    }
+
     /// Looks up which disks its volumes are on. The table of mounts and sysfs are read in a millisecond or two; a container that nothing is known of is better than one
     /// that waits.
     async fn find_disks(&self, container: &mut NewContainer) {
@@ -365,9 +389,7 @@ impl Agent for Gate {
             Ok(place) => place,
             Err(why) => return self.undecided(why),
         };
-        self.find_disks(&mut container).await;
-        self.find_isolation(&mut container).await;
-        self.find_huge_pages(&container).await;
+        self.look_up(&mut container).await;
         let container = Box::new(container);
         let (first, last) =
             (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));

@@ -15,10 +15,11 @@ pub(crate) enum Part {
     Server,
     Reclaimer,
     Colocation,
+    Pods,
 }
 
 impl Part {
-    const ALL: [Part; 9] = [
+    const ALL: [Part; 10] = [
         Part::Enforcer,
         Part::Observer,
         Part::Prober,
@@ -28,6 +29,7 @@ impl Part {
         Part::Server,
         Part::Reclaimer,
         Part::Colocation,
+        Part::Pods,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -41,6 +43,7 @@ impl Part {
             Part::Server => "an HTTP server",
             Part::Reclaimer => "what reclaims idle memory",
             Part::Colocation => "what shares CPUs with BestEffort containers",
+            Part::Pods => "what asks kubelet of pods",
         }
     }
 }

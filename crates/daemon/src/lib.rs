@@ -31,6 +31,7 @@ mod neighbours;
 mod nri_gate;
 mod observer;
 mod offline;
+mod pods;
 mod prober;
 mod read_huge_pages;
 mod read_machine;

@@ -58,6 +58,7 @@ use crate::metrics_port::MetricsPort;
 use crate::neighbours::watch_neighbours;
 use crate::nri_gate::Link;
 use crate::observer::{self, Shown, observe};
+use crate::pods::PodLookup;
 use crate::prober::{ProberTask, Sightings, run_prober};
 use crate::rebalancer::{RebalancerTask, Told, run_rebalancer, take_back};
 use crate::reclaimer::run_reclaimer;
@@ -355,7 +356,7 @@ impl Daemon {
         let watch = parts.watch(&machine);
         let reloader = Reloader::new(followed, parts);
         tasks.push(vital(&broken, until(stop.clone(), follow(watch, reloader.clone()))));
-        let daemon = Daemon {
+        let mut daemon = Daemon {
             proxy: tokio::spawn(async {}),
             metrics_address: None,
             forwarder: core.forwarder,
@@ -376,7 +377,11 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
+        let pods = PodLookup::new(&config, Arc::clone(&metrics));
+        let following = until(daemon.stop.clone(), pods.clone().follow(inbox));
+        daemon.tasks.push(daemon.losses.spare(Part::Pods, following));
         let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement, link);
+        let gate = gate.with_pods(pods);
         daemon.serve_or_stop(gate, (core.looker, shown), systemd).await
     }
 

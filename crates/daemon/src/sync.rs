@@ -281,6 +281,8 @@ impl Syncer {
             lacks_partition: false,
             is_silent: false,
             says_memory: false,
+            facts: None,
+            assigned: Vec::new(),
             cmk: None,
         };
         SeenDetails { container, pinning: self.pinning(details) }

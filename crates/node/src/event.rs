@@ -8,7 +8,7 @@ use bayplan_allocator::{ContainerId, Pools};
 use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
-use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, Resources, Ticket};
+use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, PodFacts, Resources, Ticket};
 
 use crate::colocation::Colocation;
 use crate::history::{By, Entry, Kind, ProposalForm};
@@ -30,6 +30,8 @@ pub enum Event {
     PodEnded(String),
     /// The containers of a sandbox need this together from now on.
     PodResized(String, Resources),
+    /// Pods as kubelet has them now.
+    PodsSeen(Vec<PodFacts>),
     /// A container is to be created. If no pool can hold it, or its pod seems to hold too much, that is not the last word: the runtime is
     /// asked first what has ended.
     TryAdmit(Ticket, Box<NewContainer>),

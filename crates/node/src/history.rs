@@ -45,6 +45,8 @@ pub enum Kind {
     Resized,
     /// Kubelet said that the pod of the container needs `resources` as a whole from now on.
     PodResized,
+    /// Annotations of the container that count while it runs are others from now on; `why` says which.
+    Annotated,
     /// A container gave everything back.
     Ended,
     /// The rebalancer found that a container suffers, and what it would turn on this one; `why` says both.
@@ -70,7 +72,7 @@ pub enum Kind {
 
 impl Kind {
     /// All that this version writes.
-    pub const ALL: [Kind; 20] = [
+    pub const ALL: [Kind; 21] = [
         Kind::Started,
         Kind::Continued,
         Kind::Machine,
@@ -82,6 +84,7 @@ impl Kind {
         Kind::Squeezed,
         Kind::Resized,
         Kind::PodResized,
+        Kind::Annotated,
         Kind::Ended,
         Kind::Proposed,
         Kind::Judged,
@@ -107,6 +110,7 @@ impl Kind {
             Kind::Squeezed => "squeezed",
             Kind::Resized => "resized",
             Kind::PodResized => "pod_resized",
+            Kind::Annotated => "annotated",
             Kind::Ended => "ended",
             Kind::Proposed => "proposed",
             Kind::Judged => "judged",

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`state`] | [`NodeState`] and its one entrance, `step` |
 //! | [`event`] | what goes in, and what comes out |
-//! | [`record`], [`history`] | lines of the journal and of the history |
+//! | [`record`], [`history`], [`facts_form`] | lines of the journal and of the history |
 //! | [`known`], [`reconcile`], [`reseat`] | a start, a sync with the runtime, a machine of another shape |
 //! | [`decision`], [`criteria`], [`status`] | what is told of all that |
 //! | [`mode`], [`reconfigure`], [`settings`] | what an operator changes |
@@ -23,6 +23,7 @@ pub mod compactor;
 pub mod criteria;
 pub mod decision;
 pub mod event;
+pub mod facts_form;
 pub mod groups;
 pub mod history;
 pub mod huge_pages;

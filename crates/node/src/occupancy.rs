@@ -99,7 +99,7 @@ impl Occupant {
 
 /// What a pod asks for beside its place; most ask for nothing.
 pub fn tuning_of(container: &NewContainer, rules: &RequestRules) -> Tuning {
-    match container.pod.annotations.is_empty() {
+    match container.pod.annotations.is_empty() && container.facts.is_none() {
         true => Tuning::default(),
         false => read_annotations(container, rules).0.tuning,
     }

@@ -13,12 +13,13 @@ use bayplan_topology::Level;
 use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId, ParseSetError, QosClass};
 use bayplan_workload::annotations::left_out;
 use bayplan_workload::cmk::Isolate;
-use bayplan_workload::{NewContainer, Pod, Resources};
+use bayplan_workload::{Facts, NewContainer, Pod, Resources};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::cold_start::Cold;
 use crate::decision::Decision;
+use crate::facts_form::{AssignedForm, FactsForm};
 use crate::groups::GroupForm;
 use crate::history::Place;
 use crate::mode::Mode;
@@ -162,6 +163,12 @@ pub struct ContainerForm {
     is_silent: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     says_memory: bool,
+    /// What kubelet knows of it beside that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    facts: Option<Box<FactsForm>>,
+    /// Devices that kubelet has given to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    assigned: Vec<AssignedForm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cmk: Option<IsolateForm>,
 }
@@ -286,6 +293,8 @@ impl From<&NewContainer> for ContainerForm {
             lacks_partition: container.lacks_partition,
             is_silent: container.is_silent,
             says_memory: container.says_memory,
+            facts: container.facts.as_deref().map(|it| Box::new(FactsForm::from(it))),
+            assigned: container.assigned.iter().map(AssignedForm::from).collect(),
             cmk: container.cmk.as_ref().and_then(|it| it.as_ref().ok()).map(IsolateForm::from),
         }
     }
@@ -325,6 +334,8 @@ impl From<ContainerForm> for NewContainer {
             lacks_partition: form.lacks_partition,
             is_silent: form.is_silent,
             says_memory: form.says_memory,
+            facts: form.facts.map(|it| Box::new(Facts::from(*it))),
+            assigned: form.assigned.into_iter().map(Into::into).collect(),
             cmk: form.cmk.map(|it| Ok(it.into())),
         }
     }

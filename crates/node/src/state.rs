@@ -16,6 +16,7 @@
 mod ceilings;
 mod entries;
 mod groups;
+mod live;
 mod pods;
 mod refused;
 mod resizing;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Part, Pools, Request};
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
-use bayplan_types::{CpuSet, Pinning};
+use bayplan_types::{CpuSet, NodeId, Pinning};
 use bayplan_workload::annotations::{Warning, WarningKind, without_effect_in};
 use bayplan_workload::mates::has_ended_mates;
 use bayplan_workload::silent::Member;
@@ -61,6 +62,7 @@ use crate::record::{Elsewhere, Record};
 use crate::resources_file::Tellings;
 use crate::sent::Sent;
 use crate::settings::{CompactionConfig, OnNoCapacity};
+use crate::state::live::Annotated;
 use crate::state::refused::RefusedResize;
 use crate::turned::Turned;
 
@@ -120,6 +122,8 @@ pub(crate) struct Container {
     pub(crate) elsewhere: Option<Elsewhere>,
     /// It was silent about its CPUs at some time since the daemon started (`bayplan_workload::silent`).
     pub(crate) was_silent: bool,
+    /// The last change of annotations that count while it runs.
+    pub(crate) annotated: Option<Annotated>,
     /// What its pod needed as a whole before kubelet said that anew.
     pod_before: Option<Resources>,
 }
@@ -355,6 +359,7 @@ impl NodeState {
                 self.pass(&container, now)
             }
             Event::PodResized(pod_id, needs) => self.pod_resized(&pod_id, needs),
+            Event::PodsSeen(pods) => self.pods_seen(&pods, now),
             Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
             Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
             Event::PoolEnvironment(ticket) => {
@@ -474,8 +479,13 @@ impl NodeState {
     ) -> (Request, Vec<Warning>) {
         let others = self.containers.iter().filter(|(other, _)| **other != id);
         let others = others.map(|(id, container)| (*id, &*container.spec)).chain(newcomer);
+        let nodes = spec.assigned.iter().flat_map(|it| it.nodes.iter());
+        let pools = self.ledger.pools();
+        let near = |node: NodeId| (node, pools.cpus_of_nodes(&[node].into_iter().collect()));
+        let node_cpus: Vec<(NodeId, CpuSet)> = nodes.map(near).collect();
         let hardware = Hardware {
             devices: &self.devices,
+            node_cpus: &node_cpus,
             memory: self.ledger.pools().memory(),
             isolated_in_a_node: match spec.lacks_partition {
                 true => self.ledger.isolated_in_a_node(id),
@@ -727,6 +737,7 @@ impl NodeState {
             claim,
             elsewhere: None,
             was_silent: false,
+            annotated: None,
             pod_before: None,
         };
         self.containers.insert(id, container);

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Decision;
+use crate::facts_form::FactsForm;
 use crate::mode::Mode;
 use crate::narrowing::render_moved;
 use crate::proposals::ProposalView;
@@ -316,6 +317,22 @@ pub struct HeldFile {
     pub failure: Option<String>,
 }
 
+/// What is known of a container beside what CRI carries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownView {
+    /// Where its requests are known from, for people.
+    pub requests_from: String,
+    /// What kubelet knows of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<FactsForm>,
+    /// When annotations were changed last that count while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// What was changed then.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub changes: String,
+}
+
 /// Why a container is where it is; format `bayplan-explain/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -325,6 +342,9 @@ pub struct Explanation {
     pub now: Option<ContainerStatus>,
     /// The decision.
     pub decision: Decision,
+    /// Where its requests are known from, and what kubelet knows of it; absent where nothing but cgroup settings tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<Box<KnownView>>,
     /// How far its CPUs are kept from all others, and why no further; absent for one that shares, and where kernel files are left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,

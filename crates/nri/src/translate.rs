@@ -69,6 +69,8 @@ pub fn container(sandbox: &api::PodSandbox, container: &api::Container) -> NewCo
         lacks_partition: false,
         is_silent: false,
         says_memory: false,
+        facts: None,
+        assigned: Vec::new(),
         cmk: cmk_words(container).map(|said| said.asked),
     }
 }

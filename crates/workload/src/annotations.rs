@@ -2,15 +2,17 @@
 //! [`Warning`] for everything that was not understood or has no effect. Pure.
 //!
 //! One table, [`KEYS`], says what each key is called, accepts, means and fills; lookup, warnings and the reference page come from it.
-//! A later source wins: configuration, Katalyst, Koordinator, runtimes, our keys (and their older names) from the least specific to the most. Values
-//! are untrusted text: none of them is trusted with its length, depth or contents, and only one that was to require something keeps its own pod from
-//! being placed.
+//! A later source wins: configuration, extended resources, Katalyst, Koordinator, runtimes, our keys (and their older names) from the least specific
+//! to the most. Values are untrusted text: none of them is trusted with its length, depth or contents, and only one that was to require something keeps
+//! its own pod from being placed.
 
 mod affinity;
 pub(crate) mod effect;
+mod extended;
 mod field;
 mod hints;
 mod koordinator;
+mod live;
 mod names;
 mod page;
 mod permissions;
@@ -30,6 +32,7 @@ pub use effect::{ClassNames, without_effect_in};
 pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
 pub use koordinator::{FOREIGN, Foreign, may_claim};
+pub use live::{is_live, render_changes, with_live};
 pub use page::{render_page, render_text};
 pub use permissions::{GROUPS, Group, Item, Rule, Wish, allowed, is_allowed_by_rule};
 pub use source::Sources;
@@ -214,6 +217,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         }
     }
     webhook::read(container, &mut asked, &mut warnings);
+    extended::read(container, &mut asked);
     webhook::read_batch(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);

@@ -9,6 +9,7 @@
 //! | [`silent`] | containers that have their settings from their pod's figure |
 //! | [`cmk`] | what CMK's words in a container's command and environment ask for |
 //! | [`devices`] | devices and volumes as kubelet names them |
+//! | [`facts`] | what kubelet knows of a pod beside what CRI carries |
 //! | [`agent`], [`admission`] | the seam between a front end and the node, and the values that cross it |
 
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ pub mod agent;
 pub mod annotations;
 pub mod cmk;
 pub mod devices;
+pub mod facts;
 pub mod mates;
 pub mod request;
 mod resources;
@@ -25,7 +27,8 @@ pub mod silent;
 
 pub use admission::{Admission, CreateOutcome, Mount, Pinning, Ticket};
 pub use agent::Agent;
+pub use facts::{AssignedDevices, ContainerFacts, Facts, PodAbout, PodFacts, ResizeState};
 pub use request::{
-    Ceilings, ExactRequests, Hardware, NewContainer, Pod, RequestRules, Requests, Resources,
-    derive_request, huge_pages, odd_page_sizes, parse_qos,
+    Ceilings, ExactRequests, Hardware, NewContainer, Pod, RequestRules, RequestSource, Requests,
+    Resources, derive_request, huge_pages, odd_page_sizes, parse_qos, request_source,
 };

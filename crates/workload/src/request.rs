@@ -10,7 +10,7 @@ use bayplan_allocator::{
     ContainerId, Demand, Owner, Preferences, Preserve, Request, Strictness, Wishes, derive_demand,
 };
 use bayplan_topology::Device;
-use bayplan_types::{Bytes, QosClass};
+use bayplan_types::{Bytes, CpuSet, NodeId, QosClass};
 
 use crate::annotations::effect::without_effect;
 use crate::annotations::{
@@ -19,6 +19,7 @@ use crate::annotations::{
 };
 use crate::cmk::{CommandError, Isolate};
 use crate::devices::has_claimed_cpus;
+use crate::facts::{AssignedDevices, Facts};
 use crate::mates::pod_wishes;
 use crate::resources::positive;
 pub use crate::resources::{ExactRequests, Requests, Resources};
@@ -108,6 +109,10 @@ pub struct NewContainer {
     /// Its memory was resized in place to as much as its pod has, or more, which it did not have from its pod before: until the pod's figure
     /// follows, the limit is its own all the same ([`crate::silent`]).
     pub says_memory: bool,
+    /// What kubelet knows of it beside that; `None` where kubelet was not asked, or did not answer in time.
+    pub facts: Option<Box<Facts>>,
+    /// Devices that kubelet has given to it, as far as it has told of them.
+    pub assigned: Vec<AssignedDevices>,
     /// What it asks for in CMK's words, or why that cannot be understood.
     pub cmk: Option<Result<Isolate, CommandError>>,
 }
@@ -215,6 +220,8 @@ impl RequestRules {
 pub struct Hardware<'a> {
     /// Its devices.
     pub devices: &'a [Device],
+    /// CPUs near the NUMA nodes of devices that kubelet has given to the container.
+    pub node_cpus: &'a [(NodeId, CpuSet)],
     /// All its memory as kubelet counts it, huge pages included; `None` where that is unknown.
     pub memory: Option<Bytes>,
     /// The most CPUs isolated at boot that it can have in one NUMA node.
@@ -273,7 +280,7 @@ pub fn derive_request<'a>(
     if has_claimed_cpus(&container.devices) {
         wishes.preserve = Preserve { cpus: true, memory: true };
     }
-    wishes.place.near = nears(&asked.hints, container, hardware.devices);
+    wishes.place.near = nears(&asked.hints, container, hardware.devices, hardware.node_cpus);
     wishes.place.affinity = affinities(&asked.affinity, container, others.clone());
     wishes.pod = pod_wishes(container, others, wishes.pod.is_one);
     wishes.pod.part = share.part;
@@ -336,7 +343,28 @@ fn as_claimed(Wishes { claimed, memory, preserve, .. }: Wishes) -> Wishes {
     Wishes { claimed, memory, preserve, is_immovable: true, ..Wishes::default() }
 }
 
-/// What a webhook copied of the pod's specification counts, as far as it can be true.
+/// Where the amounts of a request come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestSource {
+    /// The pod as kubelet has it.
+    Kubelet,
+    /// What an admission webhook or policy has copied into this annotation.
+    Annotation(&'static str),
+    /// What kubelet has made of them: cgroup settings and OOM score.
+    Settings,
+}
+
+/// Where the amounts of this container's request come from; `memory` is that of the machine.
+pub fn request_source(
+    container: &NewContainer,
+    rules: &RequestRules,
+    memory: Option<Bytes>,
+) -> RequestSource {
+    let (asked, _) = read_annotations(container, rules);
+    known_requests(container, qos_of(container, &asked, memory), &asked, memory).1
+}
+
+/// What is requested, and a warning where an annotation says something that cannot be true.
 fn requests(
     container: &NewContainer,
     qos: Option<QosClass>,
@@ -344,22 +372,43 @@ fn requests(
     hardware: Hardware<'_>,
     warnings: &mut Vec<Warning>,
 ) -> Requests {
+    let (requests, _, problem) = known_requests(container, qos, asked, hardware.memory);
+    let kind = WarningKind::NotUnderstood;
+    warnings.extend(problem.map(|text| Warning { kind, text }));
+    requests
+}
+
+/// The best that is known: kubelet's word, then that of an annotation, then what cgroup settings tell. Each counts as far as these settings can have been made
+/// of it, because a resize in place changes them before, or without, the others.
+fn known_requests(
+    container: &NewContainer,
+    qos: Option<QosClass>,
+    asked: &Asked,
+    memory: Option<Bytes>,
+) -> (Requests, RequestSource, Option<String>) {
     let resources = container.resources;
-    let exact = asked.requests.as_ref().map(|(name, said)| {
-        let requests = resources.exact_requests(qos, hardware.memory, said);
-        requests.map_err(|why| format!("annotation `{name}` {why}; ignored"))
-    });
-    match exact {
-        Some(Ok(exact)) => return exact,
-        Some(Err(text)) => warnings.push(Warning { kind: WarningKind::NotUnderstood, text }),
-        None => {}
+    let exact = |said: &ExactRequests| resources.exact_requests(qos, memory, said);
+    let facts = container.facts.iter().flat_map(|it| [it.own.requests, it.own.running]);
+    if let Some(requests) = facts.filter(|it| it.says_something()).find_map(|it| exact(&it).ok()) {
+        return (requests, RequestSource::Kubelet, None);
     }
-    resources.requests(qos, hardware.memory)
+    let estimate = resources.requests(qos, memory);
+    match asked.requests.as_ref().map(|(name, said)| (*name, exact(said))) {
+        Some((name, Ok(requests))) => (requests, RequestSource::Annotation(name), None),
+        Some((name, Err(why))) => {
+            let problem = format!("annotation `{name}` {why}; ignored");
+            (estimate, RequestSource::Settings, Some(problem))
+        }
+        None => (estimate, RequestSource::Settings, None),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use bayplan_types::MilliCpu;
+
     use super::*;
+    use crate::facts::ContainerFacts;
 
     #[test]
     fn qos_is_read_from_either_driver_and_any_root() {
@@ -476,6 +525,47 @@ mod tests {
             let text = format!(r#"{{"containers":{{"c":{{"requests":{says}}}}}}}"#);
             let annotations = if says.is_empty() { vec![] } else { vec![(name, text.as_str())] };
             check(BURSTABLE, &annotations, resources, expected);
+        }
+    }
+
+    /// Kubelet's word counts before an annotation's, as far as cgroup settings agree with it; a resize in place is seen in the status first or in the
+    /// specification first.
+    #[test]
+    fn kubelets_word_on_requests_counts_first() {
+        const GIB: u64 = 1 << 30;
+        let said = |cpu: Option<u64>, memory: Option<u64>| ExactRequests {
+            cpu: cpu.map(MilliCpu),
+            memory: memory.map(|gib| Bytes(gib * GIB)),
+        };
+        let nothing = ExactRequests::default();
+        let annotation = r#"{"containers":{"c":{"requests":{"cpu":"2","memory":"7Gi"}}}}"#;
+        let by = RequestSource::Annotation("intel.com/resources");
+        for (requests, running, annotated, gib, source) in [
+            (said(Some(2000), Some(9)), nothing, true, 9, RequestSource::Kubelet),
+            (said(Some(2000), Some(9)), nothing, false, 9, RequestSource::Kubelet),
+            (said(Some(8000), Some(9)), said(Some(2000), Some(8)), true, 8, RequestSource::Kubelet),
+            (said(Some(8000), Some(9)), nothing, true, 7, by),
+            (said(Some(8000), Some(9)), nothing, false, 10, RequestSource::Settings),
+            (nothing, nothing, false, 10, RequestSource::Settings),
+        ] {
+            let pair = ("intel.com/resources".to_owned(), annotation.to_owned());
+            let own = ContainerFacts { requests, running, ..ContainerFacts::default() };
+            let container = NewContainer {
+                pod: Pod {
+                    qos: Some(QosClass::Burstable),
+                    annotations: annotated.then_some(pair).into_iter().collect(),
+                    ..Pod::default()
+                },
+                name: "c".into(),
+                resources: Resources { oom_score_adj: 900, memory_limit: 0, ..cpu(2048, -1) },
+                facts: Some(Box::new(Facts { own, ..Facts::default() })),
+                ..NewContainer::default()
+            };
+            let (rules, memory) = (RequestRules::default(), Some(Bytes::gib(100)));
+            let hardware = Hardware { memory, ..Hardware::default() };
+            let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
+            let found = (request.memory, request_source(&container, &rules, memory));
+            assert_eq!(found, (Bytes::gib(gib), source), "{requests:?} {running:?} {annotated}");
         }
     }
 

@@ -151,6 +151,13 @@ pub struct ExactRequests {
     pub memory: Option<Bytes>,
 }
 
+impl ExactRequests {
+    /// Whether it has any amount.
+    pub fn says_something(&self) -> bool {
+        self.cpu.is_some() || self.memory.is_some()
+    }
+}
+
 /// `MinShares` and `MaxShares` of kubelet's cgroup manager.
 const SHARES_MIN: u64 = 2;
 const SHARES_MAX: u64 = 262_144;

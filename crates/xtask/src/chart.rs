@@ -1,6 +1,6 @@
 //! `cargo xtask chart`: the chart and the plain manifests, both from `deploy/cluster/source`. In: YAML with marks, `deploy/crds`, the dashboard, and the
-//! values. Out: `deploy/chart/templates`, `deploy/chart/dashboards` `deploy/cluster/bayplan.yaml`
-//! and `deploy/cluster/publishing.yaml` (rights for what is published by choice), which are committed.
+//! values. Out: `deploy/chart/templates`, `deploy/chart/dashboards` and the manifests in `deploy/cluster`
+//! (`publishing.yaml`: rights for what is published by choice), which are committed.
 //!
 //! Marks: `${namespace}`; `${NAME}` for a value, `${NAME|int}` for a number that may be large; `${file:PATH}` for a file of the chart; lines between `#? NAME` and `#.` are there if that value is true, between `#? plain` and
 //! `#.` in the plain manifests only. So what is applied by `kubectl` and what Helm installs cannot differ but by values.
@@ -23,6 +23,11 @@ const NAMESPACE: &str = "bayplan-system";
 const SOURCES: [&str; 6] = ["namespace", "rights", "own-node", "publishing", "agent", "dashboard"];
 /// The source of a file of its own, beside the plain manifests, with every value true.
 const OPTIONAL: &str = "publishing";
+/// What is off in the plain manifests, each with the value that turns it on; a file of its own for `kubectl`.
+const OPTIONS: [(&str, &str); 2] = [
+    ("requests-policy", "requestsPolicy.enabled"),
+    ("colocation-policy", "colocationPolicy.enabled"),
+];
 
 pub(crate) fn run() -> anyhow::Result<()> {
     make_empty(&workspace().join("deploy/chart/templates"))?;
@@ -62,6 +67,13 @@ fn render() -> anyhow::Result<BTreeMap<PathBuf, String>> {
         if !template.trim().is_empty() {
             files.insert(deploy.join(format!("chart/templates/{name}.yaml")), template);
         }
+    }
+    for (name, value) in OPTIONS {
+        let source = read(&deploy.join(format!("cluster/source/{name}.yaml")))?;
+        let mut values = values.clone();
+        values.insert(value.to_owned(), "true".to_owned());
+        files.insert(deploy.join(format!("cluster/{name}.yaml")), plainly(&source, &values)?);
+        files.insert(deploy.join(format!("chart/templates/{name}.yaml")), template(&source)?);
     }
     files.insert(deploy.join("cluster/bayplan.yaml"), plain);
     Ok(files)

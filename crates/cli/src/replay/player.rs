@@ -225,6 +225,7 @@ impl Player<'_> {
             Kind::Configured
             | Kind::Adopted
             | Kind::Squeezed
+            | Kind::Annotated
             | Kind::RuntimeBack
             | Kind::Proposed
             | Kind::Judged

@@ -44,6 +44,8 @@ impl ConfigFile {
             nri_socket: node.nri_socket,
             nri_index: node.nri_index,
             has_map: node.has_map,
+            kubelet_pods_socket: node.kubelet_pods_socket,
+            pod_resources_socket: node.pod_resources_socket,
             socket: node.socket,
             runtime_socket: node.runtime_socket,
             image_socket: node.image_socket,
@@ -124,7 +126,7 @@ mod tests {
     /// A new key that needs a restart has to be added to [`ConfigFile::on_node`].
     #[test]
     fn node_keys_come_from_the_file_and_all_others_do_not() {
-        let text = "frontEnd: nri\nnri:\n  socket: /n\n  index: 7\nmap: off\nsocket: /a\nruntimeSocket: /b\nimageSocket: /i\ncontrolSocket: /c\ncontrolGroup: 27\nstateDir: /d\nhistorySize: 3Mi\n\
+        let text = "frontEnd: nri\nnri:\n  socket: /n\n  index: 7\nkubelet:\n  podsSocket: off\n  podResourcesSocket: /p\nmap: off\nsocket: /a\nruntimeSocket: /b\nimageSocket: /i\ncontrolSocket: /c\ncontrolGroup: 27\nstateDir: /d\nhistorySize: 3Mi\n\
                     metricsAddress: off\nmaxWaitingCalls: 7\nresourcesDirectories: [/r]\nhostRoot: /h\npolicy: one-shared-pool\nlog: debug\n";
         let node = parse_config(Path::new("node"), text).unwrap();
         let merged = Settings::of(&ConfigFile::default().on_node(&node), &[]);

@@ -11,12 +11,14 @@ pub(super) fn shared_paths(
     stands: &[(&'static str, Position)],
 ) -> Vec<(Position, String)> {
     let place = |key: &str| stands.iter().find(|(name, _)| *name == key).map(|(_, at)| *at);
-    let sockets: [(&str, Option<&Path>); 5] = [
+    let sockets: [(&str, Option<&Path>); 7] = [
         ("socket", Some(&config.socket)),
         ("runtimeSocket", Some(&config.runtime_socket)),
         ("imageSocket", config.image_socket.as_deref()),
         ("controlSocket", Some(&config.control_socket)),
         ("nri.socket", Some(&config.nri_socket)),
+        ("kubelet.podsSocket", config.kubelet_pods_socket.as_deref()),
+        ("kubelet.podResourcesSocket", config.pod_resources_socket.as_deref()),
     ];
     let mut found = Vec::new();
     for (index, (key, path)) in sockets.iter().enumerate() {

@@ -145,6 +145,24 @@ pub(super) const KEYS: &[Key] = &[
         text: "The place among the runtime's plugins, which are asked in ascending order; best after those that add devices.",
     },
     Key {
+        name: "kubelet",
+        when: When::Restart,
+        kind: Kind::Section,
+        text: "What kubelet knows of pods beside what it tells the runtime. A creation waits 50 ms at most for it, and nothing needs it.",
+    },
+    Key {
+        name: "kubelet.podsSocket",
+        when: When::Restart,
+        kind: Kind::PathOr("off", |it| &mut it.kubelet_pods_socket),
+        text: "Kubelet's PodsAPI (on by default since Kubernetes 1.37): exact requests, extended resources, and annotations that change while a pod runs.",
+    },
+    Key {
+        name: "kubelet.podResourcesSocket",
+        when: When::Restart,
+        kind: Kind::PathOr("off", |it| &mut it.pod_resources_socket),
+        text: "Kubelet's podresources API: the devices of containers, and the NUMA nodes that they are on.",
+    },
+    Key {
         name: "socket",
         when: When::Restart,
         kind: Kind::Path(|it| &mut it.socket),

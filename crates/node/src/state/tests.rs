@@ -9,6 +9,7 @@ mod compaction;
 mod groups;
 mod huge_pages;
 mod known;
+mod live;
 mod modes;
 mod narrowing;
 mod overflow;

@@ -3,10 +3,12 @@
 
 use bayplan_allocator::{Near, Strictness};
 use bayplan_topology::{Device, PciAddress, find_device};
+use bayplan_types::{CpuSet, NodeId};
 use serde_json::Value;
 
 use super::values::{FLAG, Misread, matches_glob, word};
 use super::yaml::{parse_yaml, refuse_unknown, strings};
+use crate::facts::AssignedDevices;
 use crate::request::NewContainer;
 
 /// Where a hint comes from.
@@ -59,16 +61,26 @@ impl Hints {
 
 /// What a container wants to be near: each device once, under the first of its names that counts. Names that stand for no place in the
 /// machine, as `/dev/null` does, are left out.
-pub fn nears(hints: &Hints, container: &NewContainer, machine: &[Device]) -> Vec<Near> {
+///
+/// Devices that kubelet has given to it count under what their plugin calls them, where that is a device of the machine, such as a PCI address; else under the name
+/// of their resource, at the NUMA nodes that the plugin tells, with the CPUs of `node_cpus`.
+pub fn nears(
+    hints: &Hints,
+    container: &NewContainer,
+    machine: &[Device],
+    node_cpus: &[(NodeId, CpuSet)],
+) -> Vec<Near> {
     let own = container.devices.iter().map(|name| (HintSource::Device, name, name));
     let mounted = container.mounts.iter().map(|name| (HintSource::Mount, name, name));
     let on_disks = container
         .volumes
         .iter()
         .flat_map(|(name, disks)| disks.iter().map(move |disk| (HintSource::Mount, name, disk)));
+    let given = container.assigned.iter().flat_map(|it| &it.ids);
+    let given = given.map(|id| (HintSource::PodResources, id, id));
     let mut seen: Vec<PciAddress> = Vec::new();
     let mut nears = Vec::new();
-    for (source, name, device_name) in own.chain(mounted).chain(on_disks) {
+    for (source, name, device_name) in own.chain(mounted).chain(on_disks).chain(given) {
         let Some(device) = find_device(machine, device_name) else { continue };
         let Some(strictness) = hints.strictness(source, name) else { continue };
         // A disk that was looked up is never a condition: one volume may lie on several, and a look may come to nothing.
@@ -84,7 +96,29 @@ pub fn nears(hints: &Hints, container: &NewContainer, machine: &[Device]) -> Vec
             strictness,
         });
     }
+    let assigned = container.assigned.iter();
+    nears.extend(assigned.filter_map(|it| near_by_node(hints, it, machine, node_cpus)));
     nears
+}
+
+/// Where the plugin says that these devices are; `None` where they are devices of the machine, which tells more.
+fn near_by_node(
+    hints: &Hints,
+    assigned: &AssignedDevices,
+    machine: &[Device],
+    node_cpus: &[(NodeId, CpuSet)],
+) -> Option<Near> {
+    let is_known = assigned.ids.iter().any(|id| find_device(machine, id).is_some());
+    if is_known || assigned.nodes.is_empty() {
+        return None;
+    }
+    let strictness = hints.strictness(HintSource::PodResources, &assigned.resource)?;
+    let mut cpus = CpuSet::new();
+    for (_, near) in node_cpus.iter().filter(|(node, _)| assigned.nodes.contains(*node)) {
+        cpus.union_with(near);
+    }
+    let (name, nodes) = (assigned.resource.clone(), assigned.nodes.clone());
+    (!cpus.is_empty()).then(|| Near { name, cpus, nodes, strictness })
 }
 
 /// Paths by their beginnings or by patterns.

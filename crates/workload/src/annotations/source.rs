@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 
 use bayplan_allocator::{Packing, Rejection, Request, Requirement, Siblings, Strictness};
 
+use super::extended;
 use super::field::Field;
 use super::koordinator::{FOREIGN, Foreign};
 use super::names::{Lookup, look_up};
@@ -40,7 +41,9 @@ impl<'a> Sources<'a> {
             return Some(super::annotation(found.name));
         }
         let mut foreign = FOREIGN.iter().filter(|it| fills(it.fills));
-        foreign.find_map(|it| self.said_by(it))
+        let resource = extended::requested(self.container).filter(|_| field == Field::CpuClass);
+        let resource = resource.map(|name| format!("resource `{}`", super::shown(name, 80)));
+        resource.or_else(|| foreign.find_map(|it| self.said_by(it)))
     }
 
     fn lookup(&self) -> &Lookup<'a> {

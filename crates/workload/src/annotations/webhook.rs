@@ -7,6 +7,7 @@
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 use serde_json::{Map, Value};
 
+use super::extended::profile_of;
 use super::tuning::{BatchLimits, class_name};
 use super::values::{Misread, shown};
 use super::yaml::string;
@@ -16,9 +17,6 @@ use crate::resources::ExactRequests;
 
 /// nri-plugins' name counts more, as it is the living one.
 pub(super) const NAMES: [&str; 2] = ["noderesource.dev/resources", "intel.com/resources"];
-
-/// Kubernetes Power Manager's extended resources.
-const PROFILE: &str = "power.intel.com/";
 
 /// More digits than a quantity has (`apimachinery` cuts at 18).
 const DIGITS_MAX: usize = 18;
@@ -67,9 +65,7 @@ fn requests_of(
     };
     let (cpu, memory) = (amount("cpu", 1000)?.map(MilliCpu), amount("memory", 1)?.map(Bytes));
     let resources = found.get("requests").and_then(Value::as_object).into_iter().flatten();
-    let profile = resources
-        .filter_map(|(name, _)| name.strip_prefix(PROFILE))
-        .find_map(|name| class_name(name).ok());
+    let profile = resources.filter_map(|(name, _)| profile_of(name)).next();
     Ok((Some(ExactRequests { cpu, memory }), profile))
 }
 

@@ -1,0 +1,222 @@
+//! Kubelet's sockets against a stand-in.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
+
+use super::fake::{FakeContainer, FakeKubelet, FakePod, Manner, encode};
+use super::*;
+use crate::test_support::soon;
+
+fn map(pairs: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn web() -> FakePod {
+    let app = FakeContainer {
+        name: "app".to_owned(),
+        requests: map(&[("cpu", "1500m"), ("memory", "1Gi"), ("power.intel.com/performance", "2")]),
+        running: map(&[("cpu", "1"), ("memory", "512Mi")]),
+        devices: vec![("intel.com/nic".to_owned(), vec!["0000:3b:02.0".to_owned()], vec![1])],
+    };
+    let init = FakeContainer {
+        name: "init".to_owned(),
+        requests: map(&[("hugepages-2Mi", "2Mi"), ("kubernetes.io/batch-cpu", "1")]),
+        ..FakeContainer::default()
+    };
+    FakePod {
+        uid: "uid-web".to_owned(),
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        annotations: map(&[("bayplan.dev/rdtclass", "gold"), ("example.com/other", "kept out")]),
+        owner: Some(("ReplicaSet".to_owned(), "web-5d".to_owned())),
+        priority: Some(("high".to_owned(), 1000)),
+        condition: Some(("PodResizePending".into(), "True".into(), "Deferred".into())),
+        init_containers: vec![init],
+        containers: vec![app],
+        ..FakePod::default()
+    }
+}
+
+#[test]
+fn what_is_read_of_a_pod() {
+    let facts = parse_pod(&encode(&web())).unwrap();
+    expect_test::expect![[r#"
+        PodFacts {
+            uid: "uid-web",
+            namespace: "shop",
+            name: "web",
+            annotations: {
+                "bayplan.dev/rdtclass": "gold",
+            },
+            about: PodAbout {
+                owner: Some(
+                    "ReplicaSet/web-5d",
+                ),
+                priority_class: Some(
+                    "high",
+                ),
+                priority: Some(
+                    1000,
+                ),
+                requests: ExactRequests {
+                    cpu: None,
+                    memory: None,
+                },
+                resize: Some(
+                    Deferred,
+                ),
+            },
+            containers: {
+                "app": ContainerFacts {
+                    requests: ExactRequests {
+                        cpu: Some(
+                            MilliCpu(
+                                1500,
+                            ),
+                        ),
+                        memory: Some(
+                            Bytes(
+                                1073741824,
+                            ),
+                        ),
+                    },
+                    running: ExactRequests {
+                        cpu: Some(
+                            MilliCpu(
+                                1000,
+                            ),
+                        ),
+                        memory: Some(
+                            Bytes(
+                                536870912,
+                            ),
+                        ),
+                    },
+                    extended: {
+                        "power.intel.com/performance": 2,
+                    },
+                },
+                "init": ContainerFacts {
+                    requests: ExactRequests {
+                        cpu: None,
+                        memory: Some(
+                            Bytes(
+                                0,
+                            ),
+                        ),
+                    },
+                    running: ExactRequests {
+                        cpu: None,
+                        memory: None,
+                    },
+                    extended: {},
+                },
+            },
+        }
+    "#]]
+    .assert_debug_eq(&facts);
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_are_too_odd(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(facts) = parse_pod(&bytes) {
+            prop_assert!(!facts.uid.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_cut_is_a_pod_or_an_error(at in 0usize..400) {
+        let bytes = encode(&web());
+        // It must not panic.
+        drop(parse_pod(&bytes[..at.min(bytes.len())]));
+    }
+}
+
+/// Kubelet at a socket of its own; ends with the token.
+fn serve(kubelet: &FakeKubelet, dir: &TempDir) -> CancellationToken {
+    let path = dir.path().join("kubelet.sock");
+    drop(std::fs::remove_file(&path));
+    let listener = UnixListener::bind(path).unwrap();
+    let (stop, kubelet) = (CancellationToken::new(), kubelet.clone());
+    let ended = stop.clone().cancelled_owned();
+    tokio::spawn(async move { kubelet.serve(listener, ended).await });
+    stop
+}
+
+#[tokio::test]
+async fn pods_are_got_listed_and_watched() {
+    let (dir, kubelet) = (TempDir::new().unwrap(), FakeKubelet::default());
+    kubelet.set_pods(vec![web()]);
+    let _stop = serve(&kubelet, &dir);
+    let pods = KubeletPods::new(dir.path().join("kubelet.sock"));
+    let expected = parse_pod(&encode(&web())).unwrap();
+    assert_eq!(soon(pods.get("uid-web")).await.unwrap(), Some(expected.clone()));
+    assert_eq!(soon(pods.get("uid-none")).await.unwrap(), None);
+    assert_eq!(soon(pods.list()).await.unwrap(), [expected.clone()]);
+    let mut watched = Box::pin(pods.watch());
+    assert_eq!(soon(watched.next()).await.unwrap().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn devices_are_told_with_their_nodes() {
+    let (dir, kubelet) = (TempDir::new().unwrap(), FakeKubelet::default());
+    kubelet.set_pods(vec![web()]);
+    let _stop = serve(&kubelet, &dir);
+    let resources = PodResources::new(dir.path().join("kubelet.sock"));
+    let nic = AssignedDevices {
+        resource: "intel.com/nic".to_owned(),
+        ids: vec!["0000:3b:02.0".to_owned()],
+        nodes: [NodeId(1)].into_iter().collect(),
+    };
+    for (pod, container, expected) in
+        [("web", "app", vec![nic.clone()]), ("web", "init", vec![]), ("other", "app", vec![])]
+    {
+        let found = soon(resources.of("shop", pod, container)).await.unwrap();
+        assert_eq!(found, expected, "{pod} {container}");
+        let listed = soon(resources.of_listed("shop", pod, container)).await.unwrap();
+        assert_eq!(listed, expected, "{pod} {container}");
+    }
+    assert_eq!(soon(resources.allocatable()).await.unwrap(), [nic]);
+}
+
+/// Each manner of a kubelet that does not answer well, and that it is heard again afterwards.
+#[tokio::test]
+async fn a_kubelet_that_is_away_stuck_or_odd_is_an_error_until_it_is_well() {
+    let (dir, kubelet) = (TempDir::new().unwrap(), FakeKubelet::default());
+    kubelet.set_pods(vec![web()]);
+    let pods = KubeletPods::new(dir.path().join("kubelet.sock"));
+    let away = soon(pods.get("uid-web")).await.unwrap_err().to_string();
+    assert!(away.contains("kubelet.sock has not told of pods: Unavailable"), "{away}");
+    let stop = serve(&kubelet, &dir);
+    for (manner, expected) in [
+        (Manner::Nonsense, "the bytes of a pod are none"),
+        (Manner::Refuses, "ResourceExhausted"),
+        (Manner::Never, "no answer"),
+        (Manner::Well, "uid-web"),
+    ] {
+        kubelet.set_manner(manner);
+        let asked = pods.get("uid-web");
+        let told = match manner {
+            Manner::Never => match tokio::time::timeout(Duration::from_millis(20), asked).await {
+                Ok(told) => format!("{told:?}"),
+                Err(_) => "no answer".to_owned(),
+            },
+            _ => format!("{:?}", soon(asked).await),
+        };
+        assert!(told.contains(expected), "{manner:?}: {told}");
+    }
+    // A restart.
+    stop.cancel();
+    let _stop = serve(&kubelet, &dir);
+    let mut tries = 0;
+    while soon(pods.get("uid-web")).await.is_err() {
+        tries += 1;
+        assert!(tries < 1000, "not heard again after a restart");
+        tokio::task::yield_now().await;
+    }
+}

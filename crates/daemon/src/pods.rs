@@ -1,0 +1,216 @@
+//! What kubelet knows of pods, by its local sockets. In: a pod's uid or name. Out: exact requests, extended resources, live annotations, and the devices of a
+//! container, if kubelet tells of them in time.
+//!
+//! Nothing here is needed for a container to be placed. A creation waits for kubelet for [`PATIENCE`] at most; after some questions without an answer a
+//! socket is left alone for a while ([`Breaker`]), so that a kubelet that is stuck, or has no such socket, costs nothing. Kubelet has a pod before it asks the
+//! runtime for its sandbox, so a pod that it does not know is a pod that is gone.
+
+mod breaker;
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bayplan_cri::kubelet_api::{KubeletError, KubeletPods, PodResources};
+use bayplan_node::event::Event;
+use bayplan_workload::{AssignedDevices, NewContainer, PodFacts};
+use futures::{Stream, StreamExt as _};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::config::Config;
+use crate::inbox::Inbox;
+use crate::metrics::Metrics;
+use breaker::Breaker;
+
+/// A creation waits this long at most for what kubelet knows.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// All pods are asked for this often: kubelet's watch does not tell of annotations that change.
+const LIST_EVERY: Duration = Duration::from_secs(10);
+/// One list may take this long.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Kubelet's sockets. Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
+pub(crate) struct PodLookup {
+    pods: Option<Line<KubeletPods>>,
+    resources: Option<Line<PodResources>>,
+    metrics: Arc<Metrics>,
+}
+
+/// One socket, and whether it is asked now.
+#[derive(Clone, Debug)]
+struct Line<T> {
+    client: T,
+    breaker: Arc<Mutex<Breaker>>,
+}
+
+impl<T> Line<T> {
+    fn new(client: T) -> Line<T> {
+        Line { client, breaker: Arc::default() }
+    }
+
+    fn may_ask(&self) -> bool {
+        self.with_breaker(|it| it.may_ask(Instant::now()))
+    }
+
+    fn note(&self, is_answered: bool) {
+        self.with_breaker(|it| it.note(is_answered, Instant::now()));
+    }
+
+    fn with_breaker<R>(&self, use_it: impl FnOnce(&mut Breaker) -> R) -> R {
+        use_it(&mut self.breaker.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The answer, if there is one in time.
+    async fn ask<R>(
+        &self,
+        patience: Duration,
+        question: impl Future<Output = Result<R, KubeletError>>,
+    ) -> Asked<R> {
+        if !self.may_ask() {
+            return Asked::LeftAlone;
+        }
+        let asked = timeout(patience, question).await;
+        self.note(matches!(asked, Ok(Ok(_))));
+        match asked {
+            Ok(Ok(answer)) => Asked::Answered(answer),
+            Ok(Err(error)) => {
+                tracing::debug!("{error}");
+                Asked::Failed
+            }
+            Err(_) => Asked::Late,
+        }
+    }
+}
+
+/// How a question ended.
+enum Asked<R> {
+    Answered(R),
+    /// Nothing listens, or kubelet refuses.
+    Failed,
+    Late,
+    LeftAlone,
+}
+
+impl PodLookup {
+    pub(crate) fn new(config: &Config, metrics: Arc<Metrics>) -> PodLookup {
+        let pods = config.kubelet_pods_socket.clone();
+        let resources = config.pod_resources_socket.clone();
+        PodLookup {
+            pods: pods.map(|socket| Line::new(KubeletPods::new(socket))),
+            resources: resources.map(|socket| Line::new(PodResources::new(socket))),
+            metrics,
+        }
+    }
+
+    /// What kubelet knows of a container that is to be created, after [`PATIENCE`] at most.
+    pub(crate) async fn look_up(&self, uid: &str, of: [&str; 3]) -> Known {
+        let (pod, devices) = tokio::join!(self.pod(uid), self.devices(of));
+        Known { pod, devices }
+    }
+
+    async fn pod(&self, uid: &str) -> Option<PodFacts> {
+        let line = self.pods.as_ref().filter(|_| !uid.is_empty())?;
+        let asked = line.ask(PATIENCE, line.client.get(uid)).await;
+        self.in_time(asked, uid)?
+    }
+
+    async fn devices(&self, [namespace, pod, container]: [&str; 3]) -> Vec<AssignedDevices> {
+        let Some(line) = &self.resources else { return Vec::new() };
+        let asked = line.ask(PATIENCE, line.client.of(namespace, pod, container)).await;
+        self.in_time(asked, &format!("{namespace}/{pod}")).unwrap_or_default()
+    }
+
+    fn in_time<R>(&self, asked: Asked<R>, pod: impl Display) -> Option<R> {
+        match asked {
+            Asked::Answered(answer) => Some(answer),
+            Asked::Late => {
+                self.metrics.failed("late_pod");
+                tracing::warn!(%pod, "placed without what kubelet knows of it: no answer within {PATIENCE:?}");
+                None
+            }
+            Asked::Failed | Asked::LeftAlone => None,
+        }
+    }
+
+    /// Tells the state of pods as they are, and of those that change, for ever.
+    pub(crate) async fn follow(self, inbox: Inbox) {
+        let Some(line) = self.pods else { return std::future::pending().await };
+        let (mut seen, mut watched) = (BTreeMap::new(), Watched::None);
+        loop {
+            let next = Instant::now() + LIST_EVERY;
+            // Whether it is asked or not does not depend on creations: this is what finds out that kubelet is back.
+            let listed = timeout(LIST_PATIENCE, line.client.list()).await;
+            line.note(matches!(listed, Ok(Ok(_))));
+            match listed {
+                Ok(Ok(pods)) => {
+                    seen = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
+                    inbox.ask(Event::PodsSeen(pods)).await;
+                    watched.begin(&line.client);
+                }
+                Ok(Err(error)) => tracing::debug!("{error}"),
+                Err(_) => {
+                    tracing::debug!("kubelet has not listed its pods within {LIST_PATIENCE:?}")
+                }
+            }
+            while let Ok(changed) = timeout_at(next, watched.next()).await {
+                let was = seen.insert(changed.uid.clone(), changed.clone());
+                if was.as_ref() != Some(&changed) {
+                    inbox.ask(Event::PodsSeen(vec![changed])).await;
+                }
+            }
+        }
+    }
+}
+
+/// What kubelet knows of a container.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pod: Option<PodFacts>,
+    devices: Vec<AssignedDevices>,
+}
+
+impl Known {
+    /// Gives it to the container: annotations that count while it runs are those of now, not those of its sandbox.
+    pub(crate) fn give_to(self, container: &mut NewContainer) {
+        container.assigned = self.devices;
+        let Some(pod) = self.pod else { return };
+        container.facts = pod.of(&container.name).map(Box::new);
+        let had = &container.pod.annotations;
+        container.pod.annotations = bayplan_workload::annotations::with_live(had, &pod.annotations);
+    }
+}
+
+type Events = Pin<Box<dyn Stream<Item = Result<PodFacts, KubeletError>> + Send>>;
+
+/// Kubelet's watch, while there is one.
+enum Watched {
+    None,
+    On(Events),
+}
+
+impl Watched {
+    /// Begins to watch, unless it does.
+    fn begin(&mut self, client: &KubeletPods) {
+        if matches!(self, Watched::None) {
+            *self = Watched::On(Box::pin(client.watch()));
+        }
+    }
+
+    /// The next pod that is told of; waits for ever where there is no watch (any more).
+    async fn next(&mut self) -> PodFacts {
+        loop {
+            let Watched::On(events) = self else { return std::future::pending().await };
+            match events.next().await {
+                Some(Ok(pod)) => return pod,
+                Some(Err(error)) => {
+                    tracing::debug!("kubelet's watch has ended: {error}");
+                    *self = Watched::None;
+                }
+                None => *self = Watched::None,
+            }
+        }
+    }
+}
