@@ -8,6 +8,7 @@
 //! Nothing here bounds its own time: callers put a limit around each question, and dropping a question ends it.
 
 pub mod fake;
+mod messages;
 mod pod;
 
 use std::path::{Path, PathBuf};
@@ -20,8 +21,9 @@ use tonic::{Code, Status};
 
 use crate::frame::MESSAGE_LEN_MAX;
 use crate::upstream::Upstream;
-use pods::pods_client::PodsClient;
-use resources::pod_resources_lister_client::PodResourcesListerClient;
+use messages::pods::pods_client::PodsClient;
+use messages::resources::pod_resources_lister_client::PodResourcesListerClient;
+use messages::{pods, resources};
 
 pub(crate) use pod::parse_pod;
 
@@ -207,53 +209,6 @@ fn devices(devices: resources::ContainerDevices) -> AssignedDevices {
         ids: devices.device_ids,
         nodes: nodes.filter_map(|node| u32::try_from(node.id).ok()).map(NodeId).collect(),
     }
-}
-
-/// PodsAPI as generated.
-pub(crate) mod pods {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::allow_attributes_without_reason,
-        clippy::clone_on_ref_ptr,
-        clippy::too_many_lines,
-        rustdoc::all,
-        reason = "generated code"
-    )]
-    tonic::include_proto!("v1alpha1");
-}
-
-/// podresources as generated.
-pub(crate) mod resources {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::allow_attributes_without_reason,
-        clippy::clone_on_ref_ptr,
-        clippy::too_many_lines,
-        rustdoc::all,
-        reason = "generated code"
-    )]
-    tonic::include_proto!("v1");
-}
-
-/// Those fields of a pod that are read, as generated.
-pub(crate) mod core {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::allow_attributes_without_reason,
-        clippy::clone_on_ref_ptr,
-        rustdoc::all,
-        reason = "generated code"
-    )]
-    tonic::include_proto!("bayplan.pod");
 }
 
 #[cfg(test)]

@@ -6,7 +6,16 @@ use bayplan_types::{Bytes, MilliCpu, NodeId};
 use bayplan_workload::{
     AssignedDevices, ContainerFacts, ExactRequests, Facts, PodAbout, ResizeState,
 };
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+/// The last change of annotations that count while a container runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Annotated {
+    pub(crate) at: Timestamp,
+    /// For people.
+    pub(crate) changes: String,
+}
 
 /// [`Facts`] as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -53,6 +53,7 @@ use crate::decision::{
     Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
 };
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
+use crate::facts_form::Annotated;
 use crate::groups::{Groups, asks_no_affinity};
 use crate::history::{Entry, Kind};
 use crate::known::Known;
@@ -62,7 +63,6 @@ use crate::record::{Elsewhere, Record};
 use crate::resources_file::Tellings;
 use crate::sent::Sent;
 use crate::settings::{CompactionConfig, OnNoCapacity};
-use crate::state::live::Annotated;
 use crate::state::refused::RefusedResize;
 use crate::turned::Turned;
 

@@ -13,17 +13,19 @@ use tonic::codegen::BoxStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use super::core::{
+use super::messages::core::{
     Container, ContainerStatus, ObjectMeta, OwnerReference, Pod, PodCondition, PodSpec, PodStatus,
     Quantity, ResourceRequirements,
 };
-use super::pods::pods_server::{Pods, PodsServer};
-use super::pods::{
+use super::messages::pods::pods_server::{Pods, PodsServer};
+use super::messages::pods::{
     GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse, WatchPodsEvent,
     WatchPodsRequest,
 };
-use super::resources::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
-use super::resources::{
+use super::messages::resources::pod_resources_lister_server::{
+    PodResourcesLister, PodResourcesListerServer,
+};
+use super::messages::resources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
     ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
     ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,

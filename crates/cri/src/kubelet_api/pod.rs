@@ -7,7 +7,7 @@ use bayplan_workload::annotations::{parse_quantity, relevant};
 use bayplan_workload::{ContainerFacts, ExactRequests, PodAbout, PodFacts, ResizeState};
 use prost::Message as _;
 
-use super::core::{
+use super::messages::core::{
     ContainerStatus, ObjectMeta, Pod, PodCondition, PodSpec, PodStatus, Quantity,
     ResourceRequirements,
 };

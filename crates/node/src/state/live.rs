@@ -11,20 +11,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::decision::texts;
 use crate::event::{Answer, Step};
-use crate::facts_form::FactsForm;
+use crate::facts_form::{Annotated, FactsForm};
 use crate::history::{Entry, Kind};
 use crate::state::{NodeState, warning_notes};
 use crate::status::KnownView;
 
 /// A container's annotations change at most once in this time; a change that comes sooner counts when its pod is seen the next time.
 const CHANGE_EVERY: SignedDuration = SignedDuration::from_secs(5);
-
-/// The last change of live annotations.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Annotated {
-    at: Timestamp,
-    changes: String,
-}
 
 impl NodeState {
     pub(super) fn pods_seen(&mut self, pods: &[PodFacts], now: Timestamp) -> Step {
