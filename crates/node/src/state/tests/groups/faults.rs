@@ -64,7 +64,7 @@ fn one_that_found_its_group_full_stays_where_it_is() {
     node.create(&["shop/a/c", "2000", "Guaranteed"]);
     node.step(Event::Ended("n/x/c".to_owned()));
     let shown = node.shown();
-    assert_eq!(shown, "  web[0] : 7, n/z/c on 7\n  shop/a/c on 2,10\n");
+    assert_eq!(shown, "  web[0] : 7, n/z/c on 7\n  shop/a/c on 6,14\n");
     assert_eq!(node.reload(&[full(of_namespaces("shop"))]), "");
     assert_eq!(node.shown(), shown);
     for _ in 0..2 {
