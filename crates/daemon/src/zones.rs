@@ -2,27 +2,17 @@
 //!
 //! A pod of whole CPUs that a scheduler sends here because of these figures is not refused for lack of CPUs or memory.
 
-use std::time::Duration;
-
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::response::{IntoResponse, Response};
 use bayplan_allocator::{Amount, Zone};
 use bayplan_node::NodeZones;
 use bayplan_node::groups::{Capacity, GroupType, Inside, Size};
 use bayplan_node::mode::Mode;
 use bayplan_topology::{NumaNode, Topology};
 use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId};
-use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use serde::Serialize;
 
-use crate::api::{Api, stopping};
 use crate::config::{Config, Requests, TopologyPolicy};
-use crate::inbox::Look;
 
 const FORMAT: &str = "bayplan-zones/1";
-/// How long a question waits at most, in seconds.
-const WAIT_MAX: u64 = 30;
 
 /// Format `bayplan-zones/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -105,7 +95,7 @@ fn view<T: Copy>(amount: Amount<T>, number: fn(T) -> u64) -> AmountView {
 }
 
 /// The nodes of a machine with their CPUs, as [`Look::Zones`] wants them.
-fn nodes_of(topology: &Topology) -> Vec<(NodeId, CpuSet)> {
+pub(crate) fn nodes_of(topology: &Topology) -> Vec<(NodeId, CpuSet)> {
     let nodes = topology.nodes().iter().map(|node| (node.id, node.cpus.clone()));
     let nodes: Vec<_> = nodes.collect();
     if nodes.is_empty() { vec![(NodeId(0), topology.cpus().clone())] } else { nodes }
@@ -133,7 +123,13 @@ fn group_types(types: &[GroupType], cpus: usize) -> Vec<GroupTypeView> {
     types.iter().filter_map(view).collect()
 }
 
-fn zones_view(topology: &Topology, config: &Config, state: &NodeZones, change: u64) -> ZonesView {
+/// The figures of a machine in this state.
+pub(crate) fn zones_view(
+    topology: &Topology,
+    config: &Config,
+    state: &NodeZones,
+    change: u64,
+) -> ZonesView {
     let requests = &config.requests;
     let is_memory_known = state.zones.iter().all(|zone| zone.memory.is_some());
     let policy = match requests.policy {
@@ -214,30 +210,6 @@ fn zone_view(
 fn largest_hole(topology: &Topology, free: &CpuSet) -> usize {
     let caches = topology.caches().iter().filter(|it| it.level == 3);
     caches.map(|it| it.cpus.intersection(free).len()).max().unwrap_or_else(|| free.len())
-}
-
-#[derive(Deserialize)]
-pub(crate) struct After {
-    after: Option<u64>,
-    #[serde(default)]
-    wait: u64,
-}
-
-/// To `GET /api/v1/zones`.
-pub(crate) async fn answer(State(api): State<Api>, Query(it): Query<After>) -> Response {
-    let mut changes = api.looker.changes();
-    let wait = Duration::from_secs(it.wait.min(WAIT_MAX));
-    // Ends by a change, or by time.
-    timeout(wait, changes.wait_for(|change| Some(*change) != it.after)).await.map(drop).ok();
-    let change = *changes.borrow();
-    let topology = api.reloader.topology().await;
-    let nodes = nodes_of(&topology);
-    match api.looker.look(|answer| Look::Zones(nodes, answer)).await {
-        Some(state) => {
-            Json(zones_view(&topology, &api.reloader.live(), &state, change)).into_response()
-        }
-        None => stopping(),
-    }
 }
 
 #[cfg(test)]
