@@ -686,10 +686,11 @@ async fn zones(State(api): State<Api>, Query(it): Query<After>) -> Response {
     let change = *changes.borrow();
     let topology = api.reloader.topology().await;
     let nodes = crate::zones::nodes_of(&topology);
-    match api.looker.look(|answer| Look::Zones(nodes, answer)).await {
+    let config = api.reloader.live();
+    let is_whole = config.requests.only_whole_cores;
+    match api.looker.look(|answer| Look::Zones(nodes, is_whole, answer)).await {
         Some(state) => {
-            Json(crate::zones::zones_view(&topology, &api.reloader.live(), &state, change))
-                .into_response()
+            Json(crate::zones::zones_view(&topology, &config, &state, change)).into_response()
         }
         None => stopping(),
     }
