@@ -224,7 +224,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         _ => {}
     }
     webhook::read(container, &mut asked, &mut warnings);
-    extended::read(container, &mut asked);
+    read_extended(container, &mut asked);
     webhook::read_batch(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);
@@ -234,6 +234,16 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         asked.affinity = affinity::implicit(rules);
     }
     (asked, warnings.finish())
+}
+
+/// Fills `tuning.cpu_class` from a requested profile. CPUs that have one are the container's own, also where the configuration prefers shared ones.
+fn read_extended(container: &NewContainer, asked: &mut Asked) {
+    if let Some((_, profile)) = extended::requested(container.facts.as_deref()) {
+        asked.tuning.cpu_class = Some(profile);
+    }
+    if asked.tuning.cpu_class.is_some() && asked.prefer_shared_cpus == Some(true) {
+        asked.prefer_shared_cpus = None;
+    }
 }
 
 /// Takes back what the namespace may not ask for.
