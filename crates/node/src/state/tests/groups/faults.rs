@@ -135,6 +135,14 @@ fn more_slots_are_those_held_and_others_of_the_same_socket() {
               exclusive[0] : 2-5,10-13, n/a/c on 4-5,12-13, n/c/c on 2-3,10-11
         "#]],
     );
+    let mut node = started(N4C16, &[slots(&["2,10", "3,11", "4,12"])]);
+    for name in ["n/a/c", "n/b/c", "n/c/c"] {
+        node.create(&[name, "0", "bayplan.dev/group=exclusive"]);
+    }
+    node.step(Event::Ended("n/a/c".to_owned()));
+    node.step(Event::Ended("n/b/c".to_owned()));
+    assert_eq!(node.resize("n/c/c", 3000), "resized");
+    assert_eq!(node.shown(), "  exclusive[0] : 2-4,10-12, n/c/c on 2,4,10,12\n");
 }
 
 #[test]
