@@ -96,6 +96,7 @@ fn what_is_read_of_a_pod() {
                             ),
                         ),
                     },
+                    is_init: false,
                     extended: {
                         "power.intel.com/performance": 2,
                     },
@@ -113,6 +114,7 @@ fn what_is_read_of_a_pod() {
                         cpu: None,
                         memory: None,
                     },
+                    is_init: true,
                     extended: {},
                 },
             },
@@ -135,6 +137,69 @@ proptest! {
         // It must not panic.
         drop(parse_pod(&bytes[..at.min(bytes.len())]));
     }
+}
+
+fn resources(name: &str, devices: Vec<resources::ContainerDevices>) -> resources::PodResources {
+    let app = resources::ContainerResources { name: "app".to_owned(), devices };
+    resources::PodResources {
+        name: name.to_owned(),
+        namespace: "shop".to_owned(),
+        containers: vec![app],
+    }
+}
+
+fn devices_on(ids: Vec<String>, nodes: &[i64]) -> resources::ContainerDevices {
+    let nodes = nodes.iter().map(|id| resources::NumaNode { id: *id }).collect();
+    resources::ContainerDevices {
+        resource_name: "a/b".to_owned(),
+        device_ids: ids,
+        topology: Some(resources::TopologyInfo { nodes }),
+    }
+}
+
+#[test]
+fn nodes_that_cannot_be_are_left_out() {
+    let pod = resources("web", vec![devices_on(vec![], &[-1, 1, 65_536, 4_294_967_295, i64::MAX])]);
+    assert_eq!(devices_of(pod, "app")[0].nodes, [NodeId(1)].into_iter().collect());
+}
+
+#[test]
+fn names_of_devices_are_bounded() {
+    let ids = |count: usize| (0..count).map(|id| format!("id{id}")).collect::<Vec<_>>();
+    let long = vec!["x".repeat(256), "y".repeat(255)];
+    let pod = resources(
+        "web",
+        vec![devices_on(long, &[]), devices_on(ids(100), &[]), devices_on(ids(100), &[])],
+    );
+    let kept = devices_of(pod, "app").iter().map(|it| it.ids.len()).collect::<Vec<_>>();
+    assert_eq!(kept, [1, 100, 27]);
+}
+
+#[test]
+fn two_pods_of_one_name_have_no_devices() {
+    let named = |names: &[&str]| {
+        let pods = names.iter().map(|name| resources(name, vec![devices_on(vec![], &[1])]));
+        devices_named(pods.collect(), "shop", "web", "app").len()
+    };
+    assert_eq!(named(&["web", "other"]), 1);
+    assert_eq!(named(&["web", "web"]), 0);
+    assert_eq!(named(&["other"]), 0);
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_long_is_told_from_a_kubelet_that_is_away() {
+    let (dir, kubelet) = (TempDir::new().unwrap(), FakeKubelet::default());
+    kubelet.set_pods(vec![web()]);
+    let pods = KubeletPods::new(dir.path().join("kubelet.sock"));
+    let kind = async |len_max| soon(pods.list_within(len_max)).await.map_err(|it| it.kind());
+    assert_eq!(kind(10).await.unwrap_err(), ErrorKind::Away);
+    let _stop = serve(&kubelet, &dir);
+    assert_eq!(kind(10).await.unwrap_err(), ErrorKind::TooLong);
+    assert_eq!(kind(LIST_LEN_MAX).await.unwrap().len(), 1);
+    kubelet.set_manner(Manner::Refuses);
+    assert_eq!(kind(LIST_LEN_MAX).await.unwrap_err(), ErrorKind::Busy);
+    kubelet.set_manner(Manner::Nonsense);
+    assert_eq!(kind(LIST_LEN_MAX).await.unwrap_err(), ErrorKind::Refused);
 }
 
 /// Kubelet at a socket of its own; ends with the token.
