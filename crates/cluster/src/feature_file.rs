@@ -13,7 +13,7 @@ use crate::feature_set::FeatureSet;
 
 /// The file's name.
 const NAME: &str = "bayplan";
-/// NFD leaves out files whose names begin with a dot.
+/// NFD leaves out files with a dot at the beginning of their names.
 const NEXT: &str = ".bayplan.next";
 
 /// The text of the file.

@@ -23,7 +23,7 @@ const EXPIRY: SignedDuration = SignedDuration::from_hours(1);
 pub struct FeatureOptions {
     /// The labels that NFD makes are made where no NFD runs.
     pub has_labels: bool,
-    /// A file of rules whose labels are made, too.
+    /// A file of rules; their labels are made, too.
     pub profiles: Option<PathBuf>,
     /// The directory of NFD's worker for files of others.
     pub directory: Option<PathBuf>,

@@ -24,7 +24,7 @@ use tokio::time::{Duration, timeout};
 
 use crate::cluster_config::ClusterConfig;
 use crate::enforcer::Enforcement;
-use crate::features;
+use crate::features::read_view;
 use crate::feed::Feed;
 use crate::holdings::Holdings;
 use crate::http_server::Rounds;
@@ -38,7 +38,7 @@ use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
 use crate::reload::{ConfigDiff, Reloader};
 use crate::sync::Syncer;
-use crate::zones;
+use crate::tasks::blocking;
 
 /// From where a listener can be reached; each has what the one before has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,6 +157,8 @@ fn serialize_reach<S: Serializer>(reach: &Reach, to: S) -> Result<S::Ok, S::Erro
     to.serialize_str(reach.text())
 }
 
+/// How long a question for zones waits at most, in seconds.
+const ZONES_WAIT_MAX: u64 = 30;
 /// Questions over HTTP that wait for the state at a time.
 const PLACES_MAX: usize = 4;
 
@@ -393,7 +395,7 @@ const ROUTES: [Route; 30] = [
         parameters: "",
         reach: Reach::Socket,
         answer: "`bayplan-features/1`: what this node can do, in the form of Node Feature Discovery: flags, attributes and instances by domain",
-        handler: || get(features::answer),
+        handler: || get(features),
     },
     Route {
         method: "GET",
@@ -401,7 +403,7 @@ const ROUTES: [Route; 30] = [
         parameters: "`after`: `change` of the last answer, if any; `wait`: seconds to wait for another one, at most 30",
         reach: Reach::Socket,
         answer: "`bayplan-zones/1`: what each NUMA node has for schedulers: capacity, what pods can have, what is left; groups",
-        handler: || get(zones::answer),
+        handler: || get(zones),
     },
 ];
 
@@ -667,6 +669,40 @@ struct Since {
 
 async fn events(State(api): State<Api>, Query(it): Query<Since>) -> Response {
     Json(api.feed.since(&it.run, it.from, Duration::from_secs(it.wait)).await).into_response()
+}
+
+#[derive(Deserialize)]
+struct After {
+    after: Option<u64>,
+    #[serde(default)]
+    wait: u64,
+}
+
+async fn zones(State(api): State<Api>, Query(it): Query<After>) -> Response {
+    let mut changes = api.looker.changes();
+    let wait = Duration::from_secs(it.wait.min(ZONES_WAIT_MAX));
+    // Ends by a change, or by time.
+    timeout(wait, changes.wait_for(|change| Some(*change) != it.after)).await.map(drop).ok();
+    let change = *changes.borrow();
+    let topology = api.reloader.topology().await;
+    let nodes = crate::zones::nodes_of(&topology);
+    let config = api.reloader.live();
+    let is_whole = config.requests.only_whole_cores;
+    match api.looker.look(|answer| Look::Zones(nodes, is_whole, answer)).await {
+        Some(state) => {
+            Json(crate::zones::zones_view(&topology, &config, &state, change)).into_response()
+        }
+        None => stopping(),
+    }
+}
+
+async fn features(State(api): State<Api>) -> Response {
+    let topology = api.reloader.topology().await;
+    let root = api.reloader.live().host_root.clone();
+    match blocking(move || read_view(&root, &topology)).await.flatten() {
+        Some(view) => Json(view).into_response(),
+        None => stopping(),
+    }
 }
 
 fn or_why_not(done: anyhow::Result<ConfigDiff>) -> Response {

@@ -4,19 +4,14 @@
 //! Names of domains and features are those of NFD 0.18, so that its rules say here what they say there; `local.feature` are Bayplan's own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use axum::Json;
-use axum::extract::State;
-use axum::response::{IntoResponse, Response};
 use bayplan_enforcement::power::PowerOffer;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{FeatureFacts, read_features, read_power};
 use bayplan_topology::{Level, Topology};
 use bayplan_types::{CpuPriority, CpuSet, MemoryKind};
 use serde::Serialize;
-
-use crate::api::{Api, stopping};
-use crate::tasks::blocking;
 
 const FORMAT: &str = "bayplan-features/1";
 /// The prefix of Bayplan's own.
@@ -295,19 +290,11 @@ fn own(topology: &Topology, facts: &FeatureFacts, power: &PowerOffer) -> Attribu
     found.into_iter().map(|(name, value)| (format!("{OWN}{name}"), value)).collect()
 }
 
-/// To `GET /api/v1/features`.
-pub(crate) async fn answer(State(api): State<Api>) -> Response {
-    let topology = api.reloader.topology().await;
-    let root = api.reloader.live().host_root.clone();
-    let read = blocking(move || {
-        let mut kernel = DiskKernel::open(&root).ok()?;
-        let facts = read_features(&root, &mut kernel);
-        Some(features(&topology, &facts, &read_power(&mut kernel)))
-    });
-    match read.await.flatten() {
-        Some(view) => Json(view).into_response(),
-        None => stopping(),
-    }
+/// What this machine can do, as its files say it now; `None`: the root cannot be opened.
+pub(crate) fn read_view(root: &Path, topology: &Topology) -> Option<FeaturesView> {
+    let mut kernel = DiskKernel::open(root).ok()?;
+    let facts = read_features(root, &mut kernel);
+    Some(features(topology, &facts, &read_power(&mut kernel)))
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! A question has a place before anything is looked up for it, or is turned away, so that kubelet hears it at once and tries again; what has happened waits
 //! for a place.
 
+use std::sync::{Arc, Weak};
+
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -74,7 +76,7 @@ pub(crate) enum Look {
     /// What is where.
     Status(oneshot::Sender<Box<Status>>),
     /// What these NUMA nodes, with their CPUs, have left.
-    Zones(Vec<(NodeId, CpuSet)>, oneshot::Sender<Box<NodeZones>>),
+    Zones(Vec<(NodeId, CpuSet)>, bool, oneshot::Sender<Box<NodeZones>>),
     /// Why containers of this name are where they are.
     Explain(String, oneshot::Sender<Vec<Explanation>>),
 }
@@ -87,6 +89,8 @@ const LOOKS_MAX: usize = 4;
 pub(crate) struct Looker {
     sender: mpsc::Sender<Look>,
     changes: watch::Receiver<u64>,
+    /// Gone with the task that decides, so that no reader of changes outlives it.
+    changed: Weak<watch::Sender<u64>>,
 }
 
 impl Looker {
@@ -101,12 +105,19 @@ impl Looker {
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
     }
+
+    /// Another look would be shown otherwise, although the state is the same.
+    pub(crate) fn note_change(&self) {
+        if let Some(changed) = self.changed.upgrade() {
+            changed.send_modify(|count| *count += 1);
+        }
+    }
 }
 
 /// The other end of a [`Looker`], which the task that decides has.
 pub(crate) struct Looks {
     receiver: mpsc::Receiver<Look>,
-    changes: watch::Sender<u64>,
+    changes: Arc<watch::Sender<u64>>,
 }
 
 impl Looks {
@@ -125,7 +136,9 @@ impl Looks {
 pub(crate) fn looker() -> (Looker, Looks) {
     let (sender, receiver) = mpsc::channel(LOOKS_MAX);
     let (changed, changes) = watch::channel(0);
-    (Looker { sender, changes }, Looks { receiver, changes: changed })
+    let changed = Arc::new(changed);
+    let looker = Looker { sender, changes, changed: Arc::downgrade(&changed) };
+    (looker, Looks { receiver, changes: changed })
 }
 
 /// The receiving end of an [`Inbox`].
@@ -135,4 +148,22 @@ pub(crate) struct Events(pub(crate) mpsc::Receiver<Envelope>);
 pub(crate) fn inbox(waiting_max: usize) -> (Inbox, Events) {
     let (sender, receiver) = mpsc::channel(waiting_max);
     (Inbox { sender }, Events(receiver))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_otherwise_counts_as_a_change_until_the_state_is_gone() {
+        let (looker, looks) = looker();
+        let changes = looker.changes();
+        looks.note_change();
+        assert_eq!(*changes.borrow(), 1);
+        looker.note_change();
+        assert_eq!(*changes.borrow(), 2);
+        drop(looks);
+        looker.note_change();
+        assert!(changes.has_changed().is_err());
+    }
 }

@@ -33,7 +33,7 @@ use bayplan_topology::Topology;
 use crate::cluster_config::{Kept, effective};
 use crate::config::{CONFIG_PATH, Change, Config, ConfigErrors, ConfigFile, changes};
 use crate::hotplug::{Ground, Machine, Watch};
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, Looker};
 use crate::metrics::Metrics;
 use crate::systemd::Ear;
 
@@ -201,6 +201,7 @@ pub(crate) struct Parts {
     pub(crate) live: watch::Sender<Arc<Config>>,
     pub(crate) ground: Arc<Mutex<Ground>>,
     pub(crate) inbox: Inbox,
+    pub(crate) looker: Looker,
     pub(crate) upstream: Upstream,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sync_soon: Arc<Notify>,
@@ -389,6 +390,8 @@ impl Reloader {
             tracing::warn!("the log filter cannot be changed: {error:#}");
         }
         parts.live.send_replace(Arc::new(new));
+        // Looks made since the step were shown under the configuration before.
+        parts.looker.note_change();
         // By the new interval from now on.
         parts.sync_soon.notify_one();
         Ok(moves)

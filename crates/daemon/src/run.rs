@@ -348,6 +348,7 @@ impl Daemon {
             live,
             ground,
             inbox: inbox.clone(),
+            looker: core.looker.clone(),
             upstream: core.upstream,
             metrics: Arc::clone(&metrics),
             sync_soon: Arc::clone(&sync_soon),

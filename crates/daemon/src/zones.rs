@@ -2,27 +2,17 @@
 //!
 //! A pod of whole CPUs that a scheduler sends here because of these figures is not refused for lack of CPUs or memory.
 
-use std::time::Duration;
-
-use axum::Json;
-use axum::extract::{Query, State};
-use axum::response::{IntoResponse, Response};
 use bayplan_allocator::{Amount, Zone};
 use bayplan_node::NodeZones;
 use bayplan_node::groups::{Capacity, GroupType, Inside, Size};
 use bayplan_node::mode::Mode;
 use bayplan_topology::{NumaNode, Topology};
 use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId};
-use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use serde::Serialize;
 
-use crate::api::{Api, stopping};
 use crate::config::{Config, Requests, TopologyPolicy};
-use crate::inbox::Look;
 
 const FORMAT: &str = "bayplan-zones/1";
-/// How long a question waits at most, in seconds.
-const WAIT_MAX: u64 = 30;
 
 /// Format `bayplan-zones/1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -105,7 +95,7 @@ fn view<T: Copy>(amount: Amount<T>, number: fn(T) -> u64) -> AmountView {
 }
 
 /// The nodes of a machine with their CPUs, as [`Look::Zones`] wants them.
-fn nodes_of(topology: &Topology) -> Vec<(NodeId, CpuSet)> {
+pub(crate) fn nodes_of(topology: &Topology) -> Vec<(NodeId, CpuSet)> {
     let nodes = topology.nodes().iter().map(|node| (node.id, node.cpus.clone()));
     let nodes: Vec<_> = nodes.collect();
     if nodes.is_empty() { vec![(NodeId(0), topology.cpus().clone())] } else { nodes }
@@ -113,13 +103,12 @@ fn nodes_of(topology: &Topology) -> Vec<(NodeId, CpuSet)> {
 
 /// The bound of the members of a type, if it has one.
 fn members_max(it: &GroupType, cpus: usize) -> Option<usize> {
-    match (&it.size, it.inside, it.capacity) {
-        (Size::List(slots), Inside::Slots, _) => Some(slots.len()),
-        (_, _, Capacity { pods: Some(each), .. } | Capacity { containers: Some(each), .. }) => {
-            it.at_most(cpus).checked_mul(each)
-        }
-        _ => None,
+    if let (Size::List(slots), Inside::Slots) = (&it.size, it.inside) {
+        return Some(slots.len());
     }
+    let groups = it.at_most(cpus)?;
+    let Capacity { pods, containers, .. } = it.capacity;
+    pods.into_iter().chain(containers).min()?.checked_mul(groups)
 }
 
 fn group_types(types: &[GroupType], cpus: usize) -> Vec<GroupTypeView> {
@@ -133,7 +122,13 @@ fn group_types(types: &[GroupType], cpus: usize) -> Vec<GroupTypeView> {
     types.iter().filter_map(view).collect()
 }
 
-fn zones_view(topology: &Topology, config: &Config, state: &NodeZones, change: u64) -> ZonesView {
+/// The figures of a machine in this state.
+pub(crate) fn zones_view(
+    topology: &Topology,
+    config: &Config,
+    state: &NodeZones,
+    change: u64,
+) -> ZonesView {
     let requests = &config.requests;
     let is_memory_known = state.zones.iter().all(|zone| zone.memory.is_some());
     let policy = match requests.policy {
@@ -145,9 +140,9 @@ fn zones_view(topology: &Topology, config: &Config, state: &NodeZones, change: u
         TopologyPolicy::Restricted => "restricted",
         TopologyPolicy::SingleNumaNode => "single-numa-node",
     };
-    let (nodes, threads) = (nodes_of(topology), threads_of(topology, requests));
+    let nodes = nodes_of(topology);
     let zones = nodes.iter().zip(&state.zones);
-    let zones = zones.map(|((_, cpus), zone)| zone_view(topology, state, cpus, zone, threads));
+    let zones = zones.map(|((_, cpus), zone)| zone_view(topology, state, cpus, zone));
     let groups = state.groups.iter().map(|it| GroupView {
         name: it.name.clone(),
         cpus: it.cpus.clone(),
@@ -169,23 +164,7 @@ fn allocatable_cpus(state: &NodeZones) -> usize {
     state.zones.iter().map(|zone| zone.cpu.allocatable.whole_cpus()).sum()
 }
 
-/// CPUs that are given together: all threads of a core where only whole cores are.
-fn threads_of(topology: &Topology, requests: &Requests) -> u64 {
-    let widest = topology.cores().iter().map(CpuSet::len).max().unwrap_or(1);
-    if requests.only_whole_cores { u64::try_from(widest).unwrap_or(1) } else { 0 }
-}
-
-fn zone_view(
-    topology: &Topology,
-    state: &NodeZones,
-    cpus: &CpuSet,
-    zone: &Zone,
-    threads: u64,
-) -> ZoneView {
-    let mut cpu_milli = view(zone.cpu, |MilliCpu(milli)| milli);
-    if threads > 0 {
-        cpu_milli.available -= cpu_milli.available % (threads * 1000);
-    }
+fn zone_view(topology: &Topology, state: &NodeZones, cpus: &CpuSet, zone: &Zone) -> ZoneView {
     let bytes = |Bytes(bytes)| bytes;
     let huge_pages = zone.huge_pages.iter();
     let huge_pages = huge_pages
@@ -198,7 +177,7 @@ fn zone_view(
     let hole = largest_hole(topology, &state.shared.intersection(cpus));
     ZoneView {
         node: zone.node.0,
-        cpu_milli,
+        cpu_milli: view(zone.cpu, |MilliCpu(milli)| milli),
         memory_bytes: zone.memory.map(|amount| view(amount, bytes)),
         huge_pages: huge_pages.collect(),
         distances: topology.nodes().iter().filter_map(distance).collect(),
@@ -216,32 +195,9 @@ fn largest_hole(topology: &Topology, free: &CpuSet) -> usize {
     caches.map(|it| it.cpus.intersection(free).len()).max().unwrap_or_else(|| free.len())
 }
 
-#[derive(Deserialize)]
-pub(crate) struct After {
-    after: Option<u64>,
-    #[serde(default)]
-    wait: u64,
-}
-
-/// To `GET /api/v1/zones`.
-pub(crate) async fn answer(State(api): State<Api>, Query(it): Query<After>) -> Response {
-    let mut changes = api.looker.changes();
-    let wait = Duration::from_secs(it.wait.min(WAIT_MAX));
-    // Ends by a change, or by time.
-    timeout(wait, changes.wait_for(|change| Some(*change) != it.after)).await.map(drop).ok();
-    let change = *changes.borrow();
-    let topology = api.reloader.topology().await;
-    let nodes = nodes_of(&topology);
-    match api.looker.look(|answer| Look::Zones(nodes, answer)).await {
-        Some(state) => {
-            Json(zones_view(&topology, &api.reloader.live(), &state, change)).into_response()
-        }
-        None => stopping(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use bayplan_node::groups::Most;
     use bayplan_topology::{derive, parse_machine};
     use expect_test::{Expect, expect};
 
@@ -254,7 +210,8 @@ mod tests {
         let mut node = state(line);
         make(&mut node, 1, new_container("p", "c", 0, cpus));
         let config = Config { requests, ..Config::default() };
-        let view = zones_view(&topology, &config, &node.zones(&nodes_of(&topology)), 7);
+        let zones = node.zones(&nodes_of(&topology), config.requests.only_whole_cores);
+        let view = zones_view(&topology, &config, &zones, 7);
         let mut text = format!("{} {} {}\n", view.policy, view.scope, view.change);
         for zone in &view.zones {
             text.push_str(&format!("{}\n", serde_json::to_string(zone).unwrap()));
@@ -289,5 +246,20 @@ mod tests {
             {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":4000},"memory_bytes":{"capacity":8589934592,"allocatable":8589934592,"available":8589934592},"huge_pages":[],"distances":[{"node":0,"distance":10}],"cpus":"0-7","shared_cpus":"0,3-4,6-7","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":4}
         "#]],
         );
+    }
+
+    #[test]
+    fn members_are_bound_by_groups_and_by_both_capacities() {
+        let check = |max: Most, pods: Option<usize>, containers: Option<usize>, expected| {
+            let mut it = GroupType::new("g");
+            it.instances.max = max;
+            it.capacity = Capacity { pods, containers };
+            assert_eq!(members_max(&it, 8), expected, "{it:?}");
+        };
+        check(Most::Count(2), Some(3), None, Some(6));
+        check(Most::Count(2), Some(3), Some(2), Some(4));
+        check(Most::Count(2), None, None, None);
+        check(Most::Unlimited, Some(1), None, None);
+        check(Most::Unlimited, Some(3), None, None);
     }
 }

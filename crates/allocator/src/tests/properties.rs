@@ -448,19 +448,22 @@ impl Played {
     }
 }
 
-/// Where a NUMA node is said to have CPUs left, so many exclusive ones of one node are given.
+/// Where a NUMA node is said to have CPUs left, so many exclusive ones of one node are given, also if only whole cores are.
 fn check_zones(ledger: &Ledger) -> Result<(), TestCaseError> {
-    let zones = zones(ledger, &nodes_with_cpus(ledger.pools()));
-    for zone in &zones {
-        let Amount { capacity, allocatable, available } = zone.cpu;
-        prop_assert!(available <= allocatable && allocatable <= capacity, "{zone:?}");
-    }
-    let cpus = zones.iter().map(|zone| zone.cpu.available.whole_cpus()).max().unwrap_or(0);
-    if cpus > 0 {
-        let mut wanted = request(u64::MAX, cpus, None);
-        wish(&mut wanted, "within:Numa");
-        let offered = offer(ledger, &wanted);
-        prop_assert!(offered.is_ok(), "{cpus} CPUs: {zones:?}");
+    for only_whole_cores in [false, true] {
+        let zones = zones(ledger, &nodes_with_cpus(ledger.pools()), only_whole_cores);
+        for zone in &zones {
+            let Amount { capacity, allocatable, available } = zone.cpu;
+            prop_assert!(available <= allocatable && allocatable <= capacity, "{zone:?}");
+        }
+        let cpus = zones.iter().map(|zone| zone.cpu.available.whole_cpus()).max().unwrap_or(0);
+        if cpus > 0 {
+            let mut wanted = request(u64::MAX, cpus, None);
+            wish(&mut wanted, "within:Numa");
+            wanted.wishes.cpus.only_whole_cores = only_whole_cores;
+            let offered = offer(ledger, &wanted);
+            prop_assert!(offered.is_ok(), "{cpus} CPUs, {only_whole_cores}: {zones:?}");
+        }
     }
     Ok(())
 }

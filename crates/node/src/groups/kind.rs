@@ -65,20 +65,21 @@ impl GroupType {
         }
     }
 
-    /// The most groups of it on a machine on which containers can have so many CPUs.
-    pub fn at_most(&self, cpus: usize) -> usize {
+    /// The most groups of it on a machine on which containers can have so many CPUs; `None`: as many as there is room for.
+    pub fn at_most(&self, cpus: usize) -> Option<usize> {
         let size = match self.size {
             Size::Fixed(size) => size,
             Size::Requests { min, .. } => min,
             Size::List(_) | Size::Domain(_) => 1,
         };
-        match (&self.size, self.instances.max) {
+        let most = match (&self.size, self.instances.max) {
             (Size::List(_), _) => self.always(),
-            (_, Most::Unlimited) => usize::MAX,
+            (_, Most::Unlimited) => return None,
             (_, Most::Count(count)) => count,
             (_, Most::Percent(percent)) => cpus * percent / 100 / size.max(1),
             (_, Most::Cpus(most)) => most.min(cpus) / size.max(1),
-        }
+        };
+        Some(most)
     }
 }
 

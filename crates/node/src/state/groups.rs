@@ -76,7 +76,9 @@ impl NodeState {
             return Ok(None);
         }
         let allocatable = self.ledger.pools().allocatable().len();
-        let may_be_new = self.groups.of_kind(&kind.name).count() < kind.at_most(allocatable);
+        let may_be_new = kind
+            .at_most(allocatable)
+            .is_none_or(|most| self.groups.of_kind(&kind.name).count() < most);
         let choices = self.groups.choices(&kind, spec, may_be_new, |group| self.room_in(group));
         let mut refused = format!("there can be no more groups of `{}`", kind.name);
         for choice in choices {
