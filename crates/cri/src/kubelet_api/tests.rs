@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bayplan_types::{Bytes, MilliCpu};
+use bayplan_workload::{ContainerFacts, ExactRequests, PodAbout, ResizeState};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -44,83 +46,36 @@ fn web() -> FakePod {
 #[test]
 fn what_is_read_of_a_pod() {
     let facts = parse_pod(&encode(&web())).unwrap();
-    expect_test::expect![[r#"
-        PodFacts {
-            uid: "uid-web",
-            namespace: "shop",
-            name: "web",
-            annotations: {
-                "bayplan.dev/rdtclass": "gold",
-            },
-            about: PodAbout {
-                owner: Some(
-                    "ReplicaSet/web-5d",
-                ),
-                priority_class: Some(
-                    "high",
-                ),
-                priority: Some(
-                    1000,
-                ),
-                requests: ExactRequests {
-                    cpu: None,
-                    memory: None,
-                },
-                resize: Some(
-                    Deferred,
-                ),
-            },
-            containers: {
-                "app": ContainerFacts {
-                    requests: ExactRequests {
-                        cpu: Some(
-                            MilliCpu(
-                                1500,
-                            ),
-                        ),
-                        memory: Some(
-                            Bytes(
-                                1073741824,
-                            ),
-                        ),
-                    },
-                    running: ExactRequests {
-                        cpu: Some(
-                            MilliCpu(
-                                1000,
-                            ),
-                        ),
-                        memory: Some(
-                            Bytes(
-                                536870912,
-                            ),
-                        ),
-                    },
-                    is_init: false,
-                    extended: {
-                        "power.intel.com/performance": 2,
-                    },
-                },
-                "init": ContainerFacts {
-                    requests: ExactRequests {
-                        cpu: None,
-                        memory: Some(
-                            Bytes(
-                                0,
-                            ),
-                        ),
-                    },
-                    running: ExactRequests {
-                        cpu: None,
-                        memory: None,
-                    },
-                    is_init: true,
-                    extended: {},
-                },
-            },
-        }
-    "#]]
-    .assert_debug_eq(&facts);
+    let requests = |cpu: Option<u64>, memory: Option<u64>| ExactRequests {
+        cpu: cpu.map(MilliCpu),
+        memory: memory.map(Bytes),
+    };
+    let app = ContainerFacts {
+        requests: requests(Some(1500), Some(1 << 30)),
+        running: requests(Some(1000), Some(512 << 20)),
+        is_init: false,
+        extended: [("power.intel.com/performance".to_owned(), 2)].into(),
+    };
+    let init = ContainerFacts {
+        requests: requests(None, Some(0)),
+        is_init: true,
+        ..ContainerFacts::default()
+    };
+    let expected = PodFacts {
+        uid: "uid-web".to_owned(),
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        annotations: map(&[("bayplan.dev/rdtclass", "gold")]),
+        about: PodAbout {
+            owner: Some("ReplicaSet/web-5d".to_owned()),
+            priority_class: Some("high".to_owned()),
+            priority: Some(1000),
+            requests: ExactRequests::default(),
+            resize: Some(ResizeState::Deferred),
+        },
+        containers: [("app".to_owned(), app), ("init".to_owned(), init)].into(),
+    };
+    assert_eq!(facts, expected);
 }
 
 proptest! {
@@ -222,7 +177,7 @@ async fn pods_are_got_listed_and_watched() {
     let expected = parse_pod(&encode(&web())).unwrap();
     assert_eq!(soon(pods.get("uid-web")).await.unwrap(), Some(expected.clone()));
     assert_eq!(soon(pods.get("uid-none")).await.unwrap(), None);
-    assert_eq!(soon(pods.list()).await.unwrap(), [expected.clone()]);
+    assert_eq!(soon(pods.list()).await.unwrap(), std::slice::from_ref(&expected));
     let mut watched = Box::pin(pods.watch());
     assert_eq!(soon(watched.next()).await.unwrap().unwrap(), expected);
 }
