@@ -359,7 +359,7 @@ impl NodeState {
                 self.pass(&container, now)
             }
             Event::PodResized(pod_id, needs) => self.pod_resized(&pod_id, needs),
-            Event::PodsSeen(pods) => self.pods_seen(&pods, now),
+            Event::PodsSeen(pods, asked) => self.pods_seen(&pods, asked, now),
             Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
             Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
             Event::PoolEnvironment(ticket) => {

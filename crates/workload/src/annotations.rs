@@ -224,7 +224,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         _ => {}
     }
     webhook::read(container, &mut asked, &mut warnings);
-    read_extended(container, &mut asked);
+    read_extended(container, rules, &mut asked);
     webhook::read_batch(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);
@@ -236,12 +236,18 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     (asked, warnings.finish())
 }
 
-/// Fills `tuning.cpu_class` from a requested profile. CPUs that have one are the container's own, also where the configuration prefers shared ones.
-fn read_extended(container: &NewContainer, asked: &mut Asked) {
-    if let Some((_, profile)) = extended::requested(container.facts.as_deref()) {
-        asked.tuning.cpu_class = Some(profile);
+/// Fills `tuning.cpu_class` from a requested profile, where kubelet tells of requests instead of what an annotation says of them. CPUs that have one are the container's own, also where the configuration prefers shared ones,
+/// unless its namespace may not have the class.
+fn read_extended(container: &NewContainer, rules: &RequestRules, asked: &mut Asked) {
+    if let Some(facts) = container.facts.as_deref() {
+        let requested = extended::requested(Some(facts));
+        asked.tuning.cpu_class = requested.map(|(_, profile)| profile);
     }
-    if asked.tuning.cpu_class.is_some() && asked.prefer_shared_cpus == Some(true) {
+    let is_allowed = || {
+        let wish = permissions::wish(Field::CpuClass, asked);
+        allowed(&wish, &container.pod.namespace, rules)
+    };
+    if asked.tuning.cpu_class.is_some() && asked.prefer_shared_cpus == Some(true) && is_allowed() {
         asked.prefer_shared_cpus = None;
     }
 }

@@ -27,7 +27,7 @@ mod tests {
     use bayplan_types::QosClass;
 
     use super::*;
-    use crate::annotations::read_annotations;
+    use crate::annotations::{Item, Rule, read_annotations};
     use crate::facts::ContainerFacts;
     use crate::request::{Hardware, NewContainer, Pod, RequestRules, derive_request};
     use crate::resources::Resources;
@@ -66,7 +66,7 @@ mod tests {
             (performance, 2, &[][..], Some("performance"), "2 exclusive"),
             (performance, 2, &annotated, Some("turbo"), "2 exclusive"),
             (performance, 2, &by_webhook, Some("performance"), "2 exclusive"),
-            (performance, 0, &by_webhook, Some("power"), "2 exclusive"),
+            (performance, 0, &by_webhook, None, "2 shared"),
             (performance, 0, &[], None, "2 shared"),
             ("gpu.intel.com/i915", 2, &[], None, "2 shared"),
             ("power.intel.com/", 2, &[], None, "2 shared"),
@@ -78,6 +78,28 @@ mod tests {
                 derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
             let found = (asked.tuning.cpu_class.as_deref(), derived.0.demand.to_string());
             assert_eq!(found, (class, demand.to_owned()), "{resource} {amount} {annotations:?}");
+        }
+    }
+
+    #[test]
+    fn a_profile_that_the_namespace_may_not_have_gives_no_exclusive_cpus() {
+        for (denied, class, demand, warnings) in [
+            ("classes", None, "2 shared", 1),
+            ("cpu-class=performance", None, "2 shared", 1),
+            ("*", None, "2 shared", 1),
+            ("cpu-class=power", Some("performance"), "2 exclusive", 0),
+        ] {
+            let container = container("power.intel.com/performance", 2, &[]);
+            let deny = vec![Item::parse(denied).unwrap()];
+            let permissions = vec![Rule { namespaces: vec!["*".into()], deny, ..Rule::default() }];
+            let rules =
+                RequestRules { prefer_shared_cpus: true, permissions, ..RequestRules::default() };
+            let (asked, told) = read_annotations(&container, &rules);
+            let derived =
+                derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+            let found = (asked.tuning.cpu_class.as_deref(), derived.0.demand.to_string());
+            assert_eq!(found, (class, demand.to_owned()), "{denied}");
+            assert_eq!(told.len(), warnings, "{denied}: {told:?}");
         }
     }
 }
