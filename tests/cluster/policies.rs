@@ -84,7 +84,10 @@ pub(crate) async fn policies_write_into_pods(world: &World) {
             json!("BE"),
             Some(json!({
                 "initContainers": { "i": {} },
-                "containers": { "a": { "requests": power }, "b": {} },
+                "containers": {
+                    "a": { "requests": power, "limits": { "power.intel.com/performance": "2" } },
+                    "b": {},
+                },
             })),
         ),
         ("batch", json!({ LABEL: "LS" }), vec![], vec![bare.clone()], json!("LS"), None),
@@ -96,7 +99,10 @@ pub(crate) async fn policies_write_into_pods(world: &World) {
             vec![bare],
             Json::Null,
             Some(json!({
-                "initContainers": { "i": { "requests": { "memory": "1Gi", "power.intel.com/performance": "0" } } },
+                "initContainers": { "i": {
+                    "requests": { "memory": "1Gi", "power.intel.com/performance": "0" },
+                    "limits": { "power.intel.com/performance": "0" },
+                } },
                 "containers": { "b": {} },
             })),
         ),
@@ -106,4 +112,9 @@ pub(crate) async fn policies_write_into_pods(world: &World) {
         let said = said(&metadata).map(|said| json!(said));
         assert_eq!(said, expected, "{metadata}");
     }
+    // What another webhook has written stays.
+    let mut annotated = pod(json!({}), &[], &[container("a", power)]);
+    annotated["metadata"]["annotations"] = json!({ ANNOTATION: "{\"containers\":{}}" });
+    let metadata = admitted(world, "batch", &annotated).await;
+    assert_eq!(said(&metadata).map(|said| json!(said)), Some(json!({ "containers": {} })));
 }

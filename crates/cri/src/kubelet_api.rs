@@ -12,6 +12,8 @@ mod messages;
 mod pod;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bayplan_types::NodeId;
@@ -29,6 +31,11 @@ pub(crate) use pod::parse_pod;
 
 /// Bounds questions for which a caller forgot to.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Longest list of pods; what its authors write into 250 pods may be more.
+const LIST_LEN_MAX: usize = 64 << 20;
+/// Devices of one container of which the names are kept, and the longest name.
+const IDS_MAX: usize = 128;
+const ID_LEN_MAX: usize = 255;
 /// Kinds of watch events that carry a whole pod.
 const ADDED_OR_MODIFIED: [i32; 2] = [0, 1];
 
@@ -38,6 +45,27 @@ const ADDED_OR_MODIFIED: [i32; 2] = [0, 1];
 pub struct KubeletError {
     socket: PathBuf,
     why: String,
+    kind: ErrorKind,
+}
+
+/// What a caller can make of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Nothing listens, or the connection broke: there is no answer.
+    Away,
+    /// Kubelet is asked too often at the moment.
+    Busy,
+    /// The answer is longer than what is read.
+    TooLong,
+    /// Any other answer that does not help.
+    Refused,
+}
+
+impl KubeletError {
+    /// What can be made of it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
 }
 
 /// Kubelet's PodsAPI. Cheap to clone; clones share the connection.
@@ -57,9 +85,9 @@ impl KubeletPods {
         self.upstream.socket()
     }
 
-    fn client(&self) -> PodsClient<Upstream> {
+    fn client(&self, len_max: usize) -> PodsClient<Upstream> {
         PodsClient::with_origin(self.upstream.clone(), Upstream::origin())
-            .max_decoding_message_size(MESSAGE_LEN_MAX)
+            .max_decoding_message_size(len_max)
     }
 
     /// The pod of this uid; `None`: kubelet does not know it.
@@ -67,7 +95,7 @@ impl KubeletPods {
     /// # Errors
     /// [`KubeletError`].
     pub async fn get(&self, uid: &str) -> Result<Option<PodFacts>, KubeletError> {
-        let mut client = self.client();
+        let mut client = self.client(MESSAGE_LEN_MAX);
         let asked = client.get_pod(pods::GetPodRequest { pod_uid: uid.to_owned() }).await;
         match asked {
             Ok(answer) => self.parse(&answer.into_inner().pod).map(Some),
@@ -81,7 +109,11 @@ impl KubeletPods {
     /// # Errors
     /// [`KubeletError`]; also where none of several pods can be read.
     pub async fn list(&self) -> Result<Vec<PodFacts>, KubeletError> {
-        let mut client = self.client();
+        self.list_within(LIST_LEN_MAX).await
+    }
+
+    async fn list_within(&self, len_max: usize) -> Result<Vec<PodFacts>, KubeletError> {
+        let mut client = self.client(len_max);
         let asked = client.list_pods(pods::ListPodsRequest {}).await;
         let answer = asked.map_err(|status| self.failed(&status))?.into_inner();
         let parsed = answer.pods.iter().map(|bytes| self.parse(bytes));
@@ -94,7 +126,7 @@ impl KubeletPods {
 
     /// Pods that are there, that come, and that have another status, until kubelet goes away. A change of annotations alone is not told.
     pub fn watch(&self) -> impl Stream<Item = Result<PodFacts, KubeletError>> + use<> {
-        let (pods, mut client) = (self.clone(), self.client());
+        let (pods, mut client) = (self.clone(), self.client(MESSAGE_LEN_MAX));
         let call = async move { client.watch_pods(pods::WatchPodsRequest {}).await };
         let events = stream::once(call.map_ok(tonic::Response::into_inner)).try_flatten();
         events.filter_map(move |event| {
@@ -109,7 +141,8 @@ impl KubeletPods {
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<PodFacts, KubeletError> {
-        parse_pod(bytes).map_err(|why| KubeletError { socket: self.socket().into(), why })
+        let kind = ErrorKind::Refused;
+        parse_pod(bytes).map_err(|why| KubeletError { socket: self.socket().into(), why, kind })
     }
 
     fn failed(&self, status: &Status) -> KubeletError {
@@ -121,12 +154,14 @@ impl KubeletPods {
 #[derive(Clone, Debug)]
 pub struct PodResources {
     upstream: Upstream,
+    /// Kubelet has said that it has no `Get`; this holds until it is away once.
+    lacks_get: Arc<AtomicBool>,
 }
 
 impl PodResources {
     /// At this socket, to which no connection is made yet.
     pub fn new(socket: PathBuf) -> PodResources {
-        PodResources { upstream: Upstream::new(socket, LIMIT) }
+        PodResources { upstream: Upstream::new(socket, LIMIT), lacks_get: Arc::default() }
     }
 
     /// The socket.
@@ -139,7 +174,7 @@ impl PodResources {
             .max_decoding_message_size(MESSAGE_LEN_MAX)
     }
 
-    /// The devices of one container; empty where it has none, or kubelet does not know its pod.
+    /// The devices of one container; empty where it has none, where kubelet does not know its pod, and where several pods have that name.
     ///
     /// # Errors
     /// [`KubeletError`]; kubelet before 1.36 may not know the question ([`Self::list`] is the older one).
@@ -149,6 +184,9 @@ impl PodResources {
         pod: &str,
         container: &str,
     ) -> Result<Vec<AssignedDevices>, KubeletError> {
+        if self.lacks_get.load(Ordering::Relaxed) {
+            return self.of_listed(namespace, pod, container).await;
+        }
         let request = resources::GetPodResourcesRequest {
             pod_name: pod.to_owned(),
             pod_namespace: namespace.to_owned(),
@@ -161,6 +199,10 @@ impl PodResources {
             Err(status) if status.code() == Code::NotFound => Ok(Vec::new()),
             // Kubelet without the gate `KubeletPodResourcesGet` says so in one of these ways.
             Err(status) if [Code::Unimplemented, Code::Unknown].contains(&status.code()) => {
+                // `Unknown` may also stand for a pod that it does not know.
+                let is_lacking = status.code() == Code::Unimplemented
+                    || status.message().contains("method disabled");
+                self.lacks_get.store(is_lacking, Ordering::Relaxed);
                 self.of_listed(namespace, pod, container).await
             }
             Err(status) => Err(failed(&self.upstream, &status)),
@@ -174,10 +216,15 @@ impl PodResources {
         container: &str,
     ) -> Result<Vec<AssignedDevices>, KubeletError> {
         let listed = self.client().list(resources::ListPodResourcesRequest {}).await;
-        let listed = listed.map_err(|status| failed(&self.upstream, &status))?.into_inner();
-        let mut pods = listed.pod_resources.into_iter();
-        let found = pods.find(|it| it.namespace == namespace && it.name == pod);
-        Ok(found.map(|pod| devices_of(pod, container)).unwrap_or_default())
+        let listed = listed.map_err(|status| {
+            let error = failed(&self.upstream, &status);
+            if error.kind == ErrorKind::Away {
+                // Another kubelet may have it.
+                self.lacks_get.store(false, Ordering::Relaxed);
+            }
+            error
+        });
+        Ok(devices_named(listed?.into_inner().pod_resources, namespace, pod, container))
     }
 
     /// Every device of the node that kubelet can give to containers.
@@ -194,12 +241,41 @@ impl PodResources {
 
 fn failed(upstream: &Upstream, status: &Status) -> KubeletError {
     let why = format!("{:?}: {}", status.code(), status.message());
-    KubeletError { socket: upstream.socket().into(), why }
+    let kind = match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => ErrorKind::Away,
+        Code::ResourceExhausted => ErrorKind::Busy,
+        Code::OutOfRange => ErrorKind::TooLong,
+        _ => ErrorKind::Refused,
+    };
+    KubeletError { socket: upstream.socket().into(), why, kind }
+}
+
+/// A pod that has ended and the one in its place may have one name; which of them is asked about is not told.
+fn devices_named(
+    pods: Vec<resources::PodResources>,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+) -> Vec<AssignedDevices> {
+    let mut found = pods.into_iter().filter(|it| it.namespace == namespace && it.name == pod);
+    match (found.next(), found.next()) {
+        (Some(pod), None) => devices_of(pod, container),
+        _ => Vec::new(),
+    }
 }
 
 fn devices_of(pod: resources::PodResources, container: &str) -> Vec<AssignedDevices> {
     let found = pod.containers.into_iter().find(|it| it.name == container);
-    found.into_iter().flat_map(|it| it.devices).map(devices).collect()
+    let found = found.into_iter().flat_map(|it| it.devices).map(devices);
+    // What a plugin says goes into the journal.
+    let mut left = IDS_MAX;
+    let bounded = found.filter(|it| it.resource.len() <= ID_LEN_MAX).take(IDS_MAX).map(|mut it| {
+        it.ids.retain(|id| id.len() <= ID_LEN_MAX);
+        it.ids.truncate(left);
+        left -= it.ids.len();
+        it
+    });
+    bounded.collect()
 }
 
 fn devices(devices: resources::ContainerDevices) -> AssignedDevices {
@@ -207,7 +283,11 @@ fn devices(devices: resources::ContainerDevices) -> AssignedDevices {
     AssignedDevices {
         resource: devices.resource_name,
         ids: devices.device_ids,
-        nodes: nodes.filter_map(|node| u32::try_from(node.id).ok()).map(NodeId).collect(),
+        // A set has room for its largest member, and some plugins say -1.
+        nodes: nodes
+            .filter_map(|it| u16::try_from(it.id).ok())
+            .map(|it| NodeId(it.into()))
+            .collect(),
     }
 }
 

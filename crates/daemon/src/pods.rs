@@ -13,11 +13,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bayplan_cri::kubelet_api::{KubeletError, KubeletPods, PodResources};
+use bayplan_cri::kubelet_api::{ErrorKind, KubeletError, KubeletPods, PodResources};
 use bayplan_node::event::Event;
 use bayplan_workload::{AssignedDevices, NewContainer, PodFacts};
 use futures::{Stream, StreamExt as _};
-use tokio::time::{Instant, timeout, timeout_at};
+use jiff::Timestamp;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::config::Config;
 use crate::inbox::Inbox;
@@ -30,6 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const LIST_EVERY: Duration = Duration::from_secs(10);
 /// One list may take this long.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
+/// Kubelet's sockets answer a hundred questions in a second: one that comes too often is asked again after this time.
+const AGAIN_AFTER: Duration = Duration::from_millis(15);
 
 /// Kubelet's sockets. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
@@ -63,17 +67,25 @@ impl<T> Line<T> {
         use_it(&mut self.breaker.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The answer, if there is one in time.
-    async fn ask<R>(
-        &self,
-        patience: Duration,
-        question: impl Future<Output = Result<R, KubeletError>>,
-    ) -> Asked<R> {
+    /// The answer, if there is one in time. A refusal is an answer, too: it costs no time.
+    async fn ask<R, Q>(&self, question: impl Fn() -> Q) -> Asked<R>
+    where
+        Q: Future<Output = Result<R, KubeletError>>,
+    {
         if !self.may_ask() {
             return Asked::LeftAlone;
         }
-        let asked = timeout(patience, question).await;
-        self.note(matches!(asked, Ok(Ok(_))));
+        let twice = async {
+            match question().await {
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    sleep(AGAIN_AFTER).await;
+                    question().await
+                }
+                answered => answered,
+            }
+        };
+        let asked = timeout(PATIENCE, twice).await;
+        self.note(is_heard(&asked));
         match asked {
             Ok(Ok(answer)) => Asked::Answered(answer),
             Ok(Err(error)) => {
@@ -82,6 +94,15 @@ impl<T> Line<T> {
             }
             Err(_) => Asked::Late,
         }
+    }
+}
+
+/// Whether a kubelet that lives has said something in time.
+fn is_heard<R>(asked: &Result<Result<R, KubeletError>, Elapsed>) -> bool {
+    match asked {
+        Ok(Ok(_)) => true,
+        Ok(Err(error)) => error.kind() != ErrorKind::Away,
+        Err(_) => false,
     }
 }
 
@@ -113,14 +134,14 @@ impl PodLookup {
 
     async fn pod(&self, uid: &str) -> Option<PodFacts> {
         let line = self.pods.as_ref().filter(|_| !uid.is_empty())?;
-        let asked = line.ask(PATIENCE, line.client.get(uid)).await;
+        let asked = line.ask(|| line.client.get(uid)).await;
         self.in_time(asked, uid)?
     }
 
     async fn devices(&self, [namespace, pod, container]: [&str; 3]) -> Vec<AssignedDevices> {
         let Some(line) = &self.resources else { return Vec::new() };
-        let asked = line.ask(PATIENCE, line.client.of(namespace, pod, container)).await;
-        self.in_time(asked, &format!("{namespace}/{pod}")).unwrap_or_default()
+        let asked = line.ask(|| line.client.of(namespace, pod, container)).await;
+        self.in_time(asked, format!("{namespace}/{pod}")).unwrap_or_default()
     }
 
     fn in_time<R>(&self, asked: Asked<R>, pod: impl Display) -> Option<R> {
@@ -138,30 +159,94 @@ impl PodLookup {
     /// Tells the state of pods as they are, and of those that change, for ever.
     pub(crate) async fn follow(self, inbox: Inbox) {
         let Some(line) = self.pods else { return std::future::pending().await };
-        let (mut seen, mut watched) = (BTreeMap::new(), Watched::None);
+        let (mut seen, mut watched, mut is_told) = (Seen::default(), Watched::None, false);
         loop {
             let next = Instant::now() + LIST_EVERY;
-            // Whether it is asked or not does not depend on creations: this is what finds out that kubelet is back.
-            let listed = timeout(LIST_PATIENCE, line.client.list()).await;
-            line.note(matches!(listed, Ok(Ok(_))));
-            match listed {
-                Ok(Ok(pods)) => {
-                    seen = pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect();
-                    inbox.ask(Event::PodsSeen(pods)).await;
-                    watched.begin(&line.client);
+            let all = line.all(&seen).await;
+            match all {
+                Ok((pods, asked)) => {
+                    (seen, is_told) = (Seen::of(&pods), false);
+                    inbox.ask(Event::PodsSeen(pods, asked)).await;
                 }
-                Ok(Err(error)) => tracing::debug!("{error}"),
-                Err(_) => {
-                    tracing::debug!("kubelet has not listed its pods within {LIST_PATIENCE:?}")
+                Err(NotListed { why, is_usual }) if is_told || is_usual => tracing::debug!("{why}"),
+                Err(NotListed { why, .. }) => {
+                    is_told = true;
+                    tracing::warn!(
+                        "annotations that change are not seen until kubelet lists its pods; told once: {why}"
+                    );
                 }
             }
+            watched.begin(&line.client);
             while let Ok(changed) = timeout_at(next, watched.next()).await {
-                let was = seen.insert(changed.uid.clone(), changed.clone());
-                if was.as_ref() != Some(&changed) {
-                    inbox.ask(Event::PodsSeen(vec![changed])).await;
+                if seen.is_news(&changed) {
+                    inbox.ask(Event::PodsSeen(vec![changed], Timestamp::now())).await;
                 }
             }
         }
+    }
+}
+
+impl Line<KubeletPods> {
+    /// All pods, and since when they are so; where their list is too long, those that were `seen`, one by one. Only an answer counts for creations: whether the list is
+    /// read says nothing of a single pod, and this is what finds out that kubelet is back.
+    async fn all(&self, seen: &Seen) -> Result<(Vec<PodFacts>, Timestamp), NotListed> {
+        let asked = Timestamp::now();
+        let listed = timeout(LIST_PATIENCE, self.client.list()).await;
+        if is_heard(&listed) {
+            self.note(true);
+        }
+        match listed {
+            Ok(Ok(pods)) => Ok((pods, asked)),
+            Ok(Err(error)) if error.kind() == ErrorKind::TooLong => {
+                tracing::debug!("{error}");
+                Ok((self.each(seen).await, asked))
+            }
+            Ok(Err(error)) => {
+                let is_usual = error.kind() == ErrorKind::Away;
+                Err(NotListed { why: error.to_string(), is_usual })
+            }
+            Err(_) => Err(NotListed {
+                why: format!("no answer within {LIST_PATIENCE:?}"),
+                is_usual: false,
+            }),
+        }
+    }
+
+    async fn each(&self, seen: &Seen) -> Vec<PodFacts> {
+        let mut pods = Vec::new();
+        for (uid, was) in &seen.pods {
+            match timeout(PATIENCE, self.client.get(uid)).await {
+                Ok(Ok(pod)) => pods.extend(pod),
+                _ => pods.push(was.clone()),
+            }
+            // Fewer questions than kubelet answers in this time, so that creations are answered.
+            sleep(AGAIN_AFTER).await;
+        }
+        pods
+    }
+}
+
+/// Why there is no list.
+struct NotListed {
+    why: String,
+    /// Kubelet restarts, or is one that has no such socket.
+    is_usual: bool,
+}
+
+/// Pods as they were told last.
+#[derive(Debug, Default)]
+struct Seen {
+    pods: BTreeMap<String, PodFacts>,
+}
+
+impl Seen {
+    fn of(pods: &[PodFacts]) -> Seen {
+        Seen { pods: pods.iter().map(|pod| (pod.uid.clone(), pod.clone())).collect() }
+    }
+
+    /// Whether it is another than before; it is known from now on.
+    fn is_news(&mut self, pod: &PodFacts) -> bool {
+        self.pods.insert(pod.uid.clone(), pod.clone()).as_ref() != Some(pod)
     }
 }
 
@@ -214,3 +299,6 @@ impl Watched {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

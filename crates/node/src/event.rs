@@ -9,6 +9,7 @@ use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, PodFacts, Resources, Ticket};
+use jiff::Timestamp;
 
 use crate::colocation::Colocation;
 use crate::history::{By, Entry, Kind, ProposalForm};
@@ -30,8 +31,8 @@ pub enum Event {
     PodEnded(String),
     /// The containers of a sandbox need this together from now on.
     PodResized(String, Resources),
-    /// Pods as kubelet has them now.
-    PodsSeen(Vec<PodFacts>),
+    /// Pods as kubelet had them at this time or later.
+    PodsSeen(Vec<PodFacts>, Timestamp),
     /// A container is to be created. If no pool can hold it, or its pod seems to hold too much, that is not the last word: the runtime is
     /// asked first what has ended.
     TryAdmit(Ticket, Box<NewContainer>),

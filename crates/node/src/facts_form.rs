@@ -30,6 +30,9 @@ pub struct FactsForm {
     /// Requests of the pod as a whole.
     #[serde(skip_serializing_if = "RequestsForm::is_empty")]
     pub of_pod: RequestsForm,
+    /// An init container.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_init: bool,
     /// Extended resources.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extended: BTreeMap<String, u64>,
@@ -74,6 +77,13 @@ pub struct AssignedForm {
     nodes: Vec<u32>,
 }
 
+impl AssignedForm {
+    /// Bytes of names.
+    pub(crate) fn bytes_said(&self) -> usize {
+        self.resource.len() + self.ids.iter().map(String::len).sum::<usize>()
+    }
+}
+
 impl From<&AssignedDevices> for AssignedForm {
     fn from(devices: &AssignedDevices) -> AssignedForm {
         let AssignedDevices { resource, ids, nodes } = devices.clone();
@@ -84,7 +94,9 @@ impl From<&AssignedDevices> for AssignedForm {
 impl From<AssignedForm> for AssignedDevices {
     fn from(form: AssignedForm) -> AssignedDevices {
         let AssignedForm { resource, ids, nodes } = form;
-        AssignedDevices { resource, ids, nodes: nodes.into_iter().map(NodeId).collect() }
+        // As kubelet's socket is read: a set has room for its largest member.
+        let nodes = nodes.into_iter().filter_map(|it| u16::try_from(it).ok());
+        AssignedDevices { resource, ids, nodes: nodes.map(|it| NodeId(it.into())).collect() }
     }
 }
 
@@ -109,6 +121,7 @@ impl From<&Facts> for FactsForm {
             requests: own.requests.into(),
             running: own.running.into(),
             of_pod: about.requests.into(),
+            is_init: own.is_init,
             extended: own.extended.clone(),
             owner: about.owner.clone(),
             priority_class: about.priority_class.clone(),
@@ -131,6 +144,7 @@ impl From<FactsForm> for Facts {
         let own = ContainerFacts {
             requests: form.requests.into(),
             running: form.running.into(),
+            is_init: form.is_init,
             extended: form.extended,
         };
         Facts { about, own }
@@ -154,6 +168,14 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_cannot_be_is_left_out_of_the_journal() {
+        let text = r#"{"resource":"a/b","ids":[],"nodes":[1,65536,4294967295]}"#;
+        let form: AssignedForm = serde_json::from_str(text).unwrap();
+        let found = AssignedDevices::from(form).nodes;
+        assert_eq!(found, [NodeId(1)].into_iter().collect());
+    }
+
+    #[test]
     fn facts_survive_the_journal() {
         let requests = ExactRequests { cpu: Some(MilliCpu(1500)), memory: Some(Bytes::gib(2)) };
         let about = PodAbout {
@@ -166,6 +188,7 @@ mod tests {
         let own = ContainerFacts {
             requests,
             running: ExactRequests { cpu: None, ..requests },
+            is_init: true,
             extended: [("power.intel.com/power".to_owned(), 2)].into(),
         };
         for facts in [Facts::default(), Facts { about, own }] {

@@ -248,14 +248,16 @@ impl ContainerForm {
         &self.namespace
     }
 
-    /// Bytes of the pod's annotations and labels.
+    /// Bytes of the pod's annotations and labels, and of the names of its devices.
     pub fn bytes_said(&self) -> usize {
         let said = self.annotations.iter().chain(&self.labels);
-        said.map(|(name, value)| name.len() + value.len()).sum()
+        let said: usize = said.map(|(name, value)| name.len() + value.len()).sum();
+        said + self.assigned.iter().map(AssignedForm::bytes_said).sum::<usize>()
     }
 
-    /// The same without annotations and labels, but for a note of how many they were.
+    /// The same without its devices, and without annotations and labels, but for a note of how many they were.
     pub fn leave_out_said(&mut self) {
+        self.assigned.clear();
         for said in [&mut self.annotations, &mut self.labels] {
             if !said.is_empty() {
                 *said = left_out(said.len());

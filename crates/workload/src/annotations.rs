@@ -210,14 +210,21 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     let mut asked = usual.clone();
     let mut warnings = Warnings::default();
     warnings.left_out(&container.pod);
-    if let Some(Ok(isolate)) = &container.cmk {
-        asked.group = Some(isolate.pool.clone());
-        if isolate.pool == INFRA {
-            asked.prefer_reserved_cpus = Some(true);
+    // Without groups CMK itself may be there.
+    match container.cmk.as_ref().filter(|_| rules.has_groups) {
+        Some(Ok(isolate)) => {
+            asked.group = Some(isolate.pool.clone());
+            if isolate.pool == INFRA {
+                asked.prefer_reserved_cpus = Some(true);
+            }
         }
+        Some(Err(why)) if !why.is_refusal() => {
+            warnings.push(WarningKind::NotUnderstood, why.to_string());
+        }
+        _ => {}
     }
     webhook::read(container, &mut asked, &mut warnings);
-    extended::read(container, &mut asked);
+    read_extended(container, rules, &mut asked);
     webhook::read_batch(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);
@@ -227,6 +234,22 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
         asked.affinity = affinity::implicit(rules);
     }
     (asked, warnings.finish())
+}
+
+/// Fills `tuning.cpu_class` from a requested profile, where kubelet tells of requests instead of what an annotation says of them. CPUs that have one are the container's own, also where the configuration prefers shared ones,
+/// unless its namespace may not have the class.
+fn read_extended(container: &NewContainer, rules: &RequestRules, asked: &mut Asked) {
+    if let Some(facts) = container.facts.as_deref() {
+        let requested = extended::requested(Some(facts));
+        asked.tuning.cpu_class = requested.map(|(_, profile)| profile);
+    }
+    let is_allowed = || {
+        let wish = permissions::wish(Field::CpuClass, asked);
+        allowed(&wish, &container.pod.namespace, rules)
+    };
+    if asked.tuning.cpu_class.is_some() && asked.prefer_shared_cpus == Some(true) && is_allowed() {
+        asked.prefer_shared_cpus = None;
+    }
 }
 
 /// Takes back what the namespace may not ask for.

@@ -72,6 +72,8 @@ pub struct ContainerFacts {
     pub requests: ExactRequests,
     /// As it runs (`status.containerStatuses[].resources`); during a resize in place these are others.
     pub running: ExactRequests,
+    /// It runs before, or beside, the others: kubelet makes its OOM score of another's request where it is restartable.
+    pub is_init: bool,
     /// Amounts of extended resources by name, for example 2 of `power.intel.com/performance`.
     pub extended: BTreeMap<String, u64>,
 }

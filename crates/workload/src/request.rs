@@ -191,6 +191,8 @@ pub struct RequestRules {
     pub classes: ClassNames,
     /// How many CPUs may be kept from others.
     pub ceilings: Ceilings,
+    /// There are types of groups, so what containers say in CMK's words counts.
+    pub has_groups: bool,
 }
 
 /// How many CPUs may be closed to other owners, or idle, beside those that a container owns.
@@ -315,6 +317,25 @@ fn qos_of(container: &NewContainer, asked: &Asked, memory: Option<Bytes>) -> Opt
     }
 }
 
+/// Settings of a container after an update. Where it has the QoS class that its own resources make, a new memory limit that comes without an OOM score leaves it
+/// that class.
+pub fn updated_resources(
+    container: &NewContainer,
+    update: Resources,
+    rules: &RequestRules,
+    memory: Option<Bytes>,
+) -> Resources {
+    let before = container.resources;
+    let is_scored = update.oom_score_adj != 0;
+    let has_limit = !is_scored && ![0, before.memory_limit].contains(&update.memory_limit);
+    let is_burstable = container.pod.qos == Some(QosClass::Burstable);
+    let is_own = || read_annotations(container, rules).0.has_own_qos;
+    match has_limit && is_burstable && is_own() {
+        true => before.with_score_for(update.memory_limit, memory).updated_by(update),
+        false => before.updated_by(update),
+    }
+}
+
 /// What of its pod's figure it counts, where that is not its own.
 fn pod_share<'a>(
     id: ContainerId,
@@ -387,13 +408,19 @@ fn known_requests(
     memory: Option<Bytes>,
 ) -> (Requests, RequestSource, Option<String>) {
     let resources = container.resources;
-    let exact = |said: &ExactRequests| resources.exact_requests(qos, memory, said);
-    let facts = container.facts.iter().flat_map(|it| [it.own.requests, it.own.running]);
-    if let Some(requests) = facts.filter(|it| it.says_something()).find_map(|it| exact(&it).ok()) {
+    let exact = |said: &ExactRequests, has_own_score: bool| {
+        resources.exact_requests(qos, memory, said, has_own_score)
+    };
+    let facts = container.facts.iter().flat_map(|it| {
+        let has_own_score = !it.own.is_init && !it.about.requests.says_something();
+        [it.own.requests, it.own.running].map(|said| (said, has_own_score))
+    });
+    let mut telling = facts.filter(|(said, _)| said.says_something());
+    if let Some(requests) = telling.find_map(|(said, is_own)| exact(&said, is_own).ok()) {
         return (requests, RequestSource::Kubelet, None);
     }
     let estimate = resources.requests(qos, memory);
-    match asked.requests.as_ref().map(|(name, said)| (*name, exact(said))) {
+    match asked.requests.as_ref().map(|(name, said)| (*name, exact(said, false))) {
         Some((name, Ok(requests))) => (requests, RequestSource::Annotation(name), None),
         Some((name, Err(why))) => {
             let problem = format!("annotation `{name}` {why}; ignored");
@@ -408,7 +435,7 @@ mod tests {
     use bayplan_types::MilliCpu;
 
     use super::*;
-    use crate::facts::ContainerFacts;
+    use crate::facts::{ContainerFacts, PodAbout};
 
     #[test]
     fn qos_is_read_from_either_driver_and_any_root() {
@@ -528,25 +555,58 @@ mod tests {
         }
     }
 
+    /// A restartable init container has the score of another, and a pod with requests of its own another way to make scores.
+    #[test]
+    fn a_score_that_is_not_its_own_bounds_nothing() {
+        for (is_init, pod_cpu, expected) in
+            [(false, None, 10 << 30), (true, None, 1 << 30), (false, Some(MilliCpu(4000)), 1 << 30)]
+        {
+            let requests = ExactRequests { cpu: None, memory: Some(Bytes(1 << 30)) };
+            let own = ContainerFacts { requests, is_init, ..ContainerFacts::default() };
+            let about = PodAbout {
+                requests: ExactRequests { cpu: pod_cpu, memory: None },
+                ..PodAbout::default()
+            };
+            let container = NewContainer {
+                pod: Pod { qos: Some(QosClass::Burstable), ..Pod::default() },
+                resources: Resources { oom_score_adj: 900, memory_limit: 0, ..cpu(2048, -1) },
+                facts: Some(Box::new(Facts { about, own })),
+                ..NewContainer::default()
+            };
+            let hardware = Hardware { memory: Some(Bytes::gib(100)), ..Hardware::default() };
+            let rules = RequestRules::default();
+            let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
+            assert_eq!(request.memory, Bytes(expected), "{is_init} {pod_cpu:?}");
+        }
+    }
+
     /// Kubelet's word counts before an annotation's, as far as cgroup settings agree with it; a resize in place is seen in the status first or in the
     /// specification first.
     #[test]
     fn kubelets_word_on_requests_counts_first() {
-        const GIB: u64 = 1 << 30;
         let said = |cpu: Option<u64>, memory: Option<u64>| ExactRequests {
             cpu: cpu.map(MilliCpu),
-            memory: memory.map(|gib| Bytes(gib * GIB)),
+            memory: memory.map(|mib| Bytes(mib << 20)),
         };
         let nothing = ExactRequests::default();
         let annotation = r#"{"containers":{"c":{"requests":{"cpu":"2","memory":"7Gi"}}}}"#;
         let by = RequestSource::Annotation("intel.com/resources");
-        for (requests, running, annotated, gib, source) in [
-            (said(Some(2000), Some(9)), nothing, true, 9, RequestSource::Kubelet),
-            (said(Some(2000), Some(9)), nothing, false, 9, RequestSource::Kubelet),
-            (said(Some(8000), Some(9)), said(Some(2000), Some(8)), true, 8, RequestSource::Kubelet),
-            (said(Some(8000), Some(9)), nothing, true, 7, by),
-            (said(Some(8000), Some(9)), nothing, false, 10, RequestSource::Settings),
-            (nothing, nothing, false, 10, RequestSource::Settings),
+        for (requests, running, annotated, mib, source) in [
+            (said(Some(2000), Some(10_300)), nothing, true, 10_300, RequestSource::Kubelet),
+            (said(Some(2000), Some(10_300)), nothing, false, 10_300, RequestSource::Kubelet),
+            (
+                said(Some(8000), Some(10_300)),
+                said(Some(2000), Some(10_200)),
+                true,
+                10_200,
+                RequestSource::Kubelet,
+            ),
+            (said(Some(8000), Some(10_300)), nothing, true, 7 << 10, by),
+            (said(Some(8000), Some(10_300)), nothing, false, 10 << 10, RequestSource::Settings),
+            // From before a resize of memory alone, up or down, which the score tells of.
+            (said(Some(2000), Some(2 << 10)), nothing, false, 10 << 10, RequestSource::Settings),
+            (said(Some(2000), Some(20 << 10)), nothing, false, 10 << 10, RequestSource::Settings),
+            (nothing, nothing, false, 10 << 10, RequestSource::Settings),
         ] {
             let pair = ("intel.com/resources".to_owned(), annotation.to_owned());
             let own = ContainerFacts { requests, running, ..ContainerFacts::default() };
@@ -565,7 +625,7 @@ mod tests {
             let hardware = Hardware { memory, ..Hardware::default() };
             let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
             let found = (request.memory, request_source(&container, &rules, memory));
-            assert_eq!(found, (Bytes::gib(gib), source), "{requests:?} {running:?} {annotated}");
+            assert_eq!(found, (Bytes(mib << 20), source), "{requests:?} {running:?} {annotated}");
         }
     }
 
@@ -786,5 +846,34 @@ mod tests {
             let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
             assert_eq!(request.wishes.cpus.isolated, expected, "{milli} {annotation:?}");
         }
+    }
+
+    /// NRI tells no score with an update, CRI does.
+    #[test]
+    fn a_resize_of_memory_leaves_a_container_the_class_of_its_own() {
+        let memory = Some(Bytes::gib(64));
+        let resources = |gib: i64, oom_score_adj: i64| Resources {
+            cpu_shares: 2048,
+            cpu_quota: 200_000,
+            cpu_period: 100_000,
+            memory_limit: gib << 30,
+            oom_score_adj,
+        };
+        let check = |has_own_qos: bool, had: i64, to: Resources, expected: (i64, QosClass)| {
+            let pod = Pod { qos: Some(QosClass::Burstable), ..Pod::default() };
+            let rules = RequestRules { has_own_qos, ..RequestRules::default() };
+            let resources = resources(4, had);
+            let mut container = NewContainer { pod, resources, ..NewContainer::default() };
+            container.resources = updated_resources(&container, to, &rules, memory);
+            let (asked, _) = read_annotations(&container, &rules);
+            let qos = qos_of(&container, &asked, memory).unwrap();
+            assert_eq!((container.resources.oom_score_adj, qos), expected, "{had} {to:?}");
+        };
+        check(true, 938, resources(8, 0), (875, QosClass::Guaranteed));
+        check(true, 938, resources(8, 875), (875, QosClass::Guaranteed));
+        check(true, 938, resources(8, 938), (938, QosClass::Burstable));
+        check(true, 900, resources(8, 0), (900, QosClass::Burstable));
+        check(true, 938, resources(0, 0), (938, QosClass::Guaranteed));
+        check(false, 938, resources(8, 0), (938, QosClass::Burstable));
     }
 }

@@ -71,13 +71,19 @@ impl Resources {
     pub fn are_guaranteed(self, memory: Option<Bytes>) -> bool {
         let Some(cpu) = self.cpu_limit() else { return false };
         let Some(limit) = positive(self.memory_limit) else { return false };
-        // As kubelet computes the score of a Burstable container that requests all of its limit.
-        let has_score = memory.filter(|it| it.0 > 0).is_none_or(|memory| {
-            let part = u128::from(limit) * 1000 / u128::from(memory.0);
-            let score = 1000u128.saturating_sub(part).clamp(3, 999);
-            u128::try_from(self.oom_score_adj) == Ok(score)
-        });
+        let score = memory.and_then(|memory| score_of(limit, memory));
+        let has_score = score.is_none_or(|score| self.oom_score_adj == score);
         positive(self.cpu_shares) == Some(shares_of(cpu)) && has_score
+    }
+
+    /// Where requests equal limits, the OOM score that kubelet would compute for another limit; `self` otherwise. NRI tells no score with an update, and the old
+    /// one says nothing of the new limit.
+    pub(crate) fn with_score_for(self, limit: i64, memory: Option<Bytes>) -> Resources {
+        let score = positive(limit).zip(memory).and_then(|(limit, it)| score_of(limit, it));
+        match score.filter(|_| self.are_guaranteed(memory)) {
+            Some(score) => Resources { oom_score_adj: score, ..self },
+            None => self,
+        }
     }
 
     /// What the container requests, as well as it can be told; `memory` is that of the machine.
@@ -92,7 +98,8 @@ impl Resources {
     }
 
     /// The same with what the pod's specification says, which counts as far as kubelet could have made these settings of it: an annotation proves
-    /// nothing, and a change in place does not change it.
+    /// nothing, and a change in place does not change it. `has_own_score`: the OOM score was made of this container's own request, so it says how little
+    /// that can be, too.
     ///
     /// # Errors
     /// What does not agree, in words.
@@ -101,6 +108,7 @@ impl Resources {
         qos: Option<QosClass>,
         memory: Option<Bytes>,
         said: &ExactRequests,
+        has_own_score: bool,
     ) -> Result<Requests, String> {
         let found = self.requests(qos, memory);
         let mut exact = found;
@@ -125,6 +133,13 @@ impl Resources {
                 let score = self.oom_score_adj;
                 return Err(format!(
                     "says {request} of memory, its limit and its OOM score of {score} say {most} at most"
+                ));
+            }
+            let step = memory.map_or(Bytes::ZERO, |it| Bytes(it.0.div_ceil(1000)));
+            if has_own_score && request + step < found.memory {
+                let (score, least) = (self.oom_score_adj, found.memory);
+                return Err(format!(
+                    "says {request} of memory, its OOM score of {score} says {least} at least"
                 ));
             }
             exact.memory = request;
@@ -161,6 +176,12 @@ impl ExactRequests {
 /// `MinShares` and `MaxShares` of kubelet's cgroup manager.
 const SHARES_MIN: u64 = 2;
 const SHARES_MAX: u64 = 262_144;
+
+/// As kubelet computes the OOM score of a Burstable container that requests all of its limit; `None` on a machine without memory.
+fn score_of(limit: u64, memory: Bytes) -> Option<i64> {
+    let part = (u128::from(limit) * 1000).checked_div(u128::from(memory.0))?;
+    i64::try_from(1000u128.saturating_sub(part).clamp(3, 999)).ok()
+}
 
 /// Kubelet's `MilliCPUToShares`.
 pub(crate) fn shares_of(cpu: MilliCpu) -> u64 {
@@ -262,16 +283,17 @@ mod tests {
             oom_score_adj: 900,
             ..Resources::default()
         };
-        let say = |cpu: u64, memory: u64| {
+        let say_of = |has_own_score: bool, cpu: u64, memory: u64| {
             let said = ExactRequests {
                 cpu: (cpu > 0).then_some(MilliCpu(cpu)),
                 memory: (memory > 0).then_some(Bytes(memory << 20)),
             };
-            match resources.exact_requests(qos, Some(Bytes::gib(100)), &said) {
+            match resources.exact_requests(qos, Some(Bytes::gib(100)), &said, has_own_score) {
                 Ok(Requests { cpu, memory }) => format!("{cpu}, {} MiB", memory.0 >> 20),
                 Err(why) => why,
             }
         };
+        let say = |cpu, memory| say_of(false, cpu, memory);
         assert_eq!(say(0, 0), "1500m, 10240 MiB");
         assert_eq!(say(1500, 10_300), "1500m, 10300 MiB");
         assert_eq!(say(4000, 0), "says 4 CPUs, cpu.shares of 1536 say 1500m");
@@ -279,5 +301,8 @@ mod tests {
         assert_eq!(say(0, 11 << 10), much);
         // A restartable init container has another's score.
         assert_eq!(say(1500, 100), "1500m, 100 MiB");
+        let little = "says 100 MiB of memory, its OOM score of 900 says 10 GiB at least";
+        assert_eq!(say_of(true, 1500, 100), little);
+        assert_eq!(say_of(true, 1500, 10_200), "1500m, 10200 MiB");
     }
 }

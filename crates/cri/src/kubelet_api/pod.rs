@@ -66,14 +66,16 @@ fn containers(spec: &PodSpec, status: &PodStatus) -> BTreeMap<String, ContainerF
     };
     // Without requests of its own a container's cgroup settings may come from the pod's.
     let has_pod_requests = exact(spec.resources.as_ref()).says_something();
-    let all = spec.init_containers.iter().chain(&spec.containers);
-    let facts = all.map(|container| {
+    let init = spec.init_containers.iter().map(|it| (it, true));
+    let all = init.chain(spec.containers.iter().map(|it| (it, false)));
+    let facts = all.map(|(container, is_init)| {
         let mut requests = exact(container.resources.as_ref());
         if !has_pod_requests {
             requests.memory = requests.memory.or(Some(Bytes::ZERO));
         }
         let extended = extended(container.resources.as_ref());
-        let facts = ContainerFacts { requests, running: running(&container.name), extended };
+        let running = running(&container.name);
+        let facts = ContainerFacts { requests, running, is_init, extended };
         (container.name.clone(), facts)
     });
     facts.collect()

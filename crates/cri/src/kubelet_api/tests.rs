@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bayplan_types::{Bytes, MilliCpu};
+use bayplan_workload::{ContainerFacts, ExactRequests, PodAbout, ResizeState};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -44,81 +46,36 @@ fn web() -> FakePod {
 #[test]
 fn what_is_read_of_a_pod() {
     let facts = parse_pod(&encode(&web())).unwrap();
-    expect_test::expect![[r#"
-        PodFacts {
-            uid: "uid-web",
-            namespace: "shop",
-            name: "web",
-            annotations: {
-                "bayplan.dev/rdtclass": "gold",
-            },
-            about: PodAbout {
-                owner: Some(
-                    "ReplicaSet/web-5d",
-                ),
-                priority_class: Some(
-                    "high",
-                ),
-                priority: Some(
-                    1000,
-                ),
-                requests: ExactRequests {
-                    cpu: None,
-                    memory: None,
-                },
-                resize: Some(
-                    Deferred,
-                ),
-            },
-            containers: {
-                "app": ContainerFacts {
-                    requests: ExactRequests {
-                        cpu: Some(
-                            MilliCpu(
-                                1500,
-                            ),
-                        ),
-                        memory: Some(
-                            Bytes(
-                                1073741824,
-                            ),
-                        ),
-                    },
-                    running: ExactRequests {
-                        cpu: Some(
-                            MilliCpu(
-                                1000,
-                            ),
-                        ),
-                        memory: Some(
-                            Bytes(
-                                536870912,
-                            ),
-                        ),
-                    },
-                    extended: {
-                        "power.intel.com/performance": 2,
-                    },
-                },
-                "init": ContainerFacts {
-                    requests: ExactRequests {
-                        cpu: None,
-                        memory: Some(
-                            Bytes(
-                                0,
-                            ),
-                        ),
-                    },
-                    running: ExactRequests {
-                        cpu: None,
-                        memory: None,
-                    },
-                    extended: {},
-                },
-            },
-        }
-    "#]]
-    .assert_debug_eq(&facts);
+    let requests = |cpu: Option<u64>, memory: Option<u64>| ExactRequests {
+        cpu: cpu.map(MilliCpu),
+        memory: memory.map(Bytes),
+    };
+    let app = ContainerFacts {
+        requests: requests(Some(1500), Some(1 << 30)),
+        running: requests(Some(1000), Some(512 << 20)),
+        is_init: false,
+        extended: [("power.intel.com/performance".to_owned(), 2)].into(),
+    };
+    let init = ContainerFacts {
+        requests: requests(None, Some(0)),
+        is_init: true,
+        ..ContainerFacts::default()
+    };
+    let expected = PodFacts {
+        uid: "uid-web".to_owned(),
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        annotations: map(&[("bayplan.dev/rdtclass", "gold")]),
+        about: PodAbout {
+            owner: Some("ReplicaSet/web-5d".to_owned()),
+            priority_class: Some("high".to_owned()),
+            priority: Some(1000),
+            requests: ExactRequests::default(),
+            resize: Some(ResizeState::Deferred),
+        },
+        containers: [("app".to_owned(), app), ("init".to_owned(), init)].into(),
+    };
+    assert_eq!(facts, expected);
 }
 
 proptest! {
@@ -135,6 +92,69 @@ proptest! {
         // It must not panic.
         drop(parse_pod(&bytes[..at.min(bytes.len())]));
     }
+}
+
+fn resources(name: &str, devices: Vec<resources::ContainerDevices>) -> resources::PodResources {
+    let app = resources::ContainerResources { name: "app".to_owned(), devices };
+    resources::PodResources {
+        name: name.to_owned(),
+        namespace: "shop".to_owned(),
+        containers: vec![app],
+    }
+}
+
+fn devices_on(ids: Vec<String>, nodes: &[i64]) -> resources::ContainerDevices {
+    let nodes = nodes.iter().map(|id| resources::NumaNode { id: *id }).collect();
+    resources::ContainerDevices {
+        resource_name: "a/b".to_owned(),
+        device_ids: ids,
+        topology: Some(resources::TopologyInfo { nodes }),
+    }
+}
+
+#[test]
+fn nodes_that_cannot_be_are_left_out() {
+    let pod = resources("web", vec![devices_on(vec![], &[-1, 1, 65_536, 4_294_967_295, i64::MAX])]);
+    assert_eq!(devices_of(pod, "app")[0].nodes, [NodeId(1)].into_iter().collect());
+}
+
+#[test]
+fn names_of_devices_are_bounded() {
+    let ids = |count: usize| (0..count).map(|id| format!("id{id}")).collect::<Vec<_>>();
+    let long = vec!["x".repeat(256), "y".repeat(255)];
+    let pod = resources(
+        "web",
+        vec![devices_on(long, &[]), devices_on(ids(100), &[]), devices_on(ids(100), &[])],
+    );
+    let kept = devices_of(pod, "app").iter().map(|it| it.ids.len()).collect::<Vec<_>>();
+    assert_eq!(kept, [1, 100, 27]);
+}
+
+#[test]
+fn two_pods_of_one_name_have_no_devices() {
+    let named = |names: &[&str]| {
+        let pods = names.iter().map(|name| resources(name, vec![devices_on(vec![], &[1])]));
+        devices_named(pods.collect(), "shop", "web", "app").len()
+    };
+    assert_eq!(named(&["web", "other"]), 1);
+    assert_eq!(named(&["web", "web"]), 0);
+    assert_eq!(named(&["other"]), 0);
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_long_is_told_from_a_kubelet_that_is_away() {
+    let (dir, kubelet) = (TempDir::new().unwrap(), FakeKubelet::default());
+    kubelet.set_pods(vec![web()]);
+    let pods = KubeletPods::new(dir.path().join("kubelet.sock"));
+    let kind = async |len_max| soon(pods.list_within(len_max)).await.map_err(|it| it.kind());
+    assert_eq!(kind(10).await.unwrap_err(), ErrorKind::Away);
+    let _stop = serve(&kubelet, &dir);
+    assert_eq!(kind(10).await.unwrap_err(), ErrorKind::TooLong);
+    assert_eq!(kind(LIST_LEN_MAX).await.unwrap().len(), 1);
+    kubelet.set_manner(Manner::Refuses);
+    assert_eq!(kind(LIST_LEN_MAX).await.unwrap_err(), ErrorKind::Busy);
+    kubelet.set_manner(Manner::Nonsense);
+    assert_eq!(kind(LIST_LEN_MAX).await.unwrap_err(), ErrorKind::Refused);
 }
 
 /// Kubelet at a socket of its own; ends with the token.
@@ -157,7 +177,7 @@ async fn pods_are_got_listed_and_watched() {
     let expected = parse_pod(&encode(&web())).unwrap();
     assert_eq!(soon(pods.get("uid-web")).await.unwrap(), Some(expected.clone()));
     assert_eq!(soon(pods.get("uid-none")).await.unwrap(), None);
-    assert_eq!(soon(pods.list()).await.unwrap(), [expected.clone()]);
+    assert_eq!(soon(pods.list()).await.unwrap(), std::slice::from_ref(&expected));
     let mut watched = Box::pin(pods.watch());
     assert_eq!(soon(watched.next()).await.unwrap().unwrap(), expected);
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bayplan_allocator::ContainerId;
-use bayplan_workload::annotations::{Warning, render_changes, with_live};
-use bayplan_workload::{PodFacts, RequestSource, request_source};
+use bayplan_workload::annotations::{Warning, WarningKind, render_changes, with_live};
+use bayplan_workload::{NewContainer, PodFacts, RequestSource, request_source};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::decision::texts;
@@ -18,20 +18,36 @@ use crate::status::KnownView;
 
 /// A container's annotations change at most once in this time; a change that comes sooner counts when its pod is seen the next time.
 const CHANGE_EVERY: SignedDuration = SignedDuration::from_secs(5);
+/// No answer of kubelet is older than this; what seems to be has seen the clock put back.
+const ANSWER_AGE_MAX: SignedDuration = SignedDuration::from_secs(60);
 
 impl NodeState {
-    pub(super) fn pods_seen(&mut self, pods: &[PodFacts], now: Timestamp) -> Step {
+    /// Pods as they were when kubelet was `asked`, or later.
+    pub(super) fn pods_seen(
+        &mut self,
+        pods: &[PodFacts],
+        asked: Timestamp,
+        now: Timestamp,
+    ) -> Step {
         let mut step = Step::new(Answer::Done);
         let by_uid: BTreeMap<&str, &PodFacts> =
             pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
         let seen = self.containers.iter().filter_map(|(id, container)| {
             let pod = by_uid.get(container.spec.pod.uid.as_str())?;
-            Some((*id, *pod))
+            // Kubelet was asked again when it was created.
+            let is_newer = container.spec.facts.is_some()
+                && is_within(container.decision.at.duration_since(asked), ANSWER_AGE_MAX);
+            (!is_newer).then_some((*id, *pod))
         });
         for (id, pod) in seen.collect::<Vec<_>>() {
+            let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else {
+                continue;
+            };
             let is_known_anew = self.note_facts(id, pod);
-            let is_annotated = self.note_annotations(id, pod, now, &mut step);
-            if is_known_anew || is_annotated {
+            let changes = self.note_annotations(id, pod, now);
+            if is_known_anew || changes.is_some() {
+                self.warn_anew(id, &spec, &mut step);
+                step.history.extend(changes.and_then(|changes| self.annotating(id, changes)));
                 step.records.extend(self.placed_record(id));
             }
         }
@@ -49,39 +65,43 @@ impl NodeState {
         has_changed
     }
 
-    /// Whether its live annotations are others from now on.
+    /// What has changed of its live annotations, which are others from now on; `None`: nothing.
     fn note_annotations(
         &mut self,
         id: ContainerId,
         pod: &PodFacts,
         now: Timestamp,
-        step: &mut Step,
-    ) -> bool {
-        let Some(container) = self.containers.get(&id) else { return false };
+    ) -> Option<String> {
+        let container = self.containers.get_mut(&id)?;
         let had = &container.spec.pod.annotations;
         let counts = with_live(had, &pod.annotations);
         let changed_at = container.annotated.as_ref().map(|it| it.at);
-        let is_too_soon = changed_at.is_some_and(|at| now.duration_since(at) < CHANGE_EVERY);
+        // A clock that was put back stops nothing.
+        let is_too_soon =
+            changed_at.is_some_and(|at| is_within(now.duration_since(at), CHANGE_EVERY));
         if counts == *had || is_too_soon {
-            return false;
+            return None;
         }
         let changes = render_changes(had, &counts);
-        let before = texts(self.request(id, &container.spec).1);
-        if let Some(container) = self.containers.get_mut(&id) {
-            Arc::make_mut(&mut container.spec).pod.annotations = counts;
-            container.annotated = Some(Annotated { at: now, changes: changes.clone() });
-        }
-        self.warn_anew(id, &before, step);
-        step.history.extend(self.annotating(id, changes));
-        true
+        Arc::make_mut(&mut container.spec).pod.annotations = counts;
+        container.annotated = Some(Annotated { at: now, changes: changes.clone() });
+        Some(changes)
     }
 
-    /// Warnings of what its annotations said `before` go, and those of what they say now come.
-    fn warn_anew(&mut self, id: ContainerId, before: &[String], step: &mut Step) {
+    /// Warnings of what was known when it was as `before` go, and those of what is known now come.
+    fn warn_anew(&mut self, id: ContainerId, before: &NewContainer, step: &mut Step) {
         let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else { return };
-        let (_, now) = self.request(id, &spec);
-        let (old, new): (Vec<Warning>, Vec<Warning>) =
+        let ((was, before), (is, now)) = (self.request(id, before), self.request(id, &spec));
+        let before = texts(before);
+        let (old, mut new): (Vec<Warning>, Vec<Warning>) =
             now.into_iter().partition(|it| before.contains(&it.text));
+        if is.demand.exclusive() > was.demand.exclusive() {
+            let text = format!(
+                "created before kubelet told what it requests ({}): it stays where it is until it is created anew",
+                is.demand
+            );
+            new.push(Warning { kind: WarningKind::NoEffect, text });
+        }
         step.notes.extend(warning_notes(&spec, &new));
         let (old, new) = (texts(old), texts(new));
         if let Some(container) = self.containers.get_mut(&id) {
@@ -116,4 +136,9 @@ impl NodeState {
             changes: changed.map(|it| it.changes.clone()).unwrap_or_default(),
         })
     }
+}
+
+/// Whether so much time has passed, and less than `limit`.
+fn is_within(passed: SignedDuration, limit: SignedDuration) -> bool {
+    (SignedDuration::ZERO..limit).contains(&passed)
 }

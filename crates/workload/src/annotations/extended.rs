@@ -3,28 +3,17 @@
 //! Kubernetes Power Manager offers a profile as the resource `power.intel.com/PROFILE`, of which a container requests as many as it has CPUs. Kubelet does not pass
 //! such requests on; its PodsAPI tells of them.
 
-use super::Asked;
-use super::tuning::class_name;
-use crate::request::NewContainer;
+use super::values::class_name;
+use crate::facts::Facts;
 
 /// Kubernetes Power Manager's extended resources.
-pub(super) const PROFILE: &str = "power.intel.com/";
+const PROFILE: &str = "power.intel.com/";
 
-/// Fills `tuning.cpu_class`. CPUs that have a profile are the container's own, also where the configuration prefers shared ones.
-pub(super) fn read(container: &NewContainer, asked: &mut Asked) {
-    if let Some(name) = requested(container).and_then(|name| profile_of(name)) {
-        asked.tuning.cpu_class = Some(name);
-    }
-    if asked.tuning.cpu_class.is_some() && asked.prefer_shared_cpus == Some(true) {
-        asked.prefer_shared_cpus = None;
-    }
-}
-
-/// The name of the resource that asks for a class.
-pub(super) fn requested(container: &NewContainer) -> Option<&str> {
-    let extended = &container.facts.as_ref()?.own.extended;
-    let asked = extended.iter().filter(|(_, amount)| **amount > 0);
-    asked.map(|(name, _)| name.as_str()).find(|name| profile_of(name).is_some())
+/// The name of the resource that asks for a class, and the class.
+pub(super) fn requested(facts: Option<&Facts>) -> Option<(&str, String)> {
+    let extended = facts?.own.extended.iter();
+    let asked = extended.filter(|(_, amount)| **amount > 0);
+    asked.filter_map(|(name, _)| Some((name.as_str(), profile_of(name)?))).next()
 }
 
 /// The profile that a resource of this name stands for.
@@ -38,9 +27,9 @@ mod tests {
     use bayplan_types::QosClass;
 
     use super::*;
-    use crate::annotations::read_annotations;
-    use crate::facts::{ContainerFacts, Facts};
-    use crate::request::{Hardware, Pod, RequestRules, derive_request};
+    use crate::annotations::{Item, Rule, read_annotations};
+    use crate::facts::ContainerFacts;
+    use crate::request::{Hardware, NewContainer, Pod, RequestRules, derive_request};
     use crate::resources::Resources;
 
     fn container(resource: &str, amount: u64, annotations: &[(&str, &str)]) -> NewContainer {
@@ -77,7 +66,7 @@ mod tests {
             (performance, 2, &[][..], Some("performance"), "2 exclusive"),
             (performance, 2, &annotated, Some("turbo"), "2 exclusive"),
             (performance, 2, &by_webhook, Some("performance"), "2 exclusive"),
-            (performance, 0, &by_webhook, Some("power"), "2 exclusive"),
+            (performance, 0, &by_webhook, None, "2 shared"),
             (performance, 0, &[], None, "2 shared"),
             ("gpu.intel.com/i915", 2, &[], None, "2 shared"),
             ("power.intel.com/", 2, &[], None, "2 shared"),
@@ -89,6 +78,28 @@ mod tests {
                 derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
             let found = (asked.tuning.cpu_class.as_deref(), derived.0.demand.to_string());
             assert_eq!(found, (class, demand.to_owned()), "{resource} {amount} {annotations:?}");
+        }
+    }
+
+    #[test]
+    fn a_profile_that_the_namespace_may_not_have_gives_no_exclusive_cpus() {
+        for (denied, class, demand, warnings) in [
+            ("classes", None, "2 shared", 1),
+            ("cpu-class=performance", None, "2 shared", 1),
+            ("*", None, "2 shared", 1),
+            ("cpu-class=power", Some("performance"), "2 exclusive", 0),
+        ] {
+            let container = container("power.intel.com/performance", 2, &[]);
+            let deny = vec![Item::parse(denied).unwrap()];
+            let permissions = vec![Rule { namespaces: vec!["*".into()], deny, ..Rule::default() }];
+            let rules =
+                RequestRules { prefer_shared_cpus: true, permissions, ..RequestRules::default() };
+            let (asked, told) = read_annotations(&container, &rules);
+            let derived =
+                derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+            let found = (asked.tuning.cpu_class.as_deref(), derived.0.demand.to_string());
+            assert_eq!(found, (class, demand.to_owned()), "{denied}");
+            assert_eq!(told.len(), warnings, "{denied}: {told:?}");
         }
     }
 }

@@ -41,8 +41,9 @@ impl<'a> Sources<'a> {
             return Some(super::annotation(found.name));
         }
         let mut foreign = FOREIGN.iter().filter(|it| fills(it.fills));
-        let resource = extended::requested(self.container).filter(|_| field == Field::CpuClass);
-        let resource = resource.map(|name| format!("resource `{}`", super::shown(name, 80)));
+        let facts = self.container.facts.as_deref().filter(|_| field == Field::CpuClass);
+        let resource = extended::requested(facts)
+            .map(|(name, _)| format!("resource `{}`", super::shown(name, 80)));
         resource.or_else(|| foreign.find_map(|it| self.said_by(it)))
     }
 

@@ -7,10 +7,8 @@ use super::affinity::{self, Sign};
 use super::field::Field;
 use super::hints;
 use super::names::{CRM, NRI, Name, OWN};
-use super::tuning::{
-    INTERRUPTS, LEND, PARTITION, QUOTA, REBALANCE, class_name, parse_cold_start, percent,
-};
-use super::values::{self, Misread, word};
+use super::tuning::{INTERRUPTS, LEND, PARTITION, QUOTA, REBALANCE, parse_cold_start, percent};
+use super::values::{self, Misread, class_name, word};
 use super::{Asked, Said};
 
 /// What a key accepts.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bayplan_types::{Bytes, MilliCpu};
 use jiff::SignedDuration;
 
-use super::values::{Misread, Words, word};
+use super::values::{Misread, Words, class_name, word};
 use super::{Asked, Warnings, annotation, check_length};
 use crate::request::NewContainer;
 
@@ -225,13 +225,6 @@ fn parse_wake_up(value: &str) -> Result<WakeUp, Misread> {
 fn governor(value: &str) -> Result<String, Misread> {
     let name = value.trim();
     let is_name = !name.is_empty() && name.bytes().all(|it| it.is_ascii_lowercase() || it == b'_');
-    is_name.then(|| name.to_owned()).ok_or_else(Misread::default)
-}
-
-/// A class's name; what it stands for is the configuration's to say.
-pub(super) fn class_name(value: &str) -> Result<String, Misread> {
-    let name = value.trim();
-    let is_name = !name.is_empty() && !name.contains(char::is_control);
     is_name.then(|| name.to_owned()).ok_or_else(Misread::default)
 }
 

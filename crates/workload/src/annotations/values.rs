@@ -21,6 +21,13 @@ impl Misread {
     }
 }
 
+/// A class's name; what it stands for is the configuration's to say.
+pub(super) fn class_name(value: &str) -> Result<String, Misread> {
+    let name = value.trim();
+    let is_name = !name.is_empty() && !name.contains(char::is_control);
+    is_name.then(|| name.to_owned()).ok_or_else(Misread::default)
+}
+
 /// Words and what they mean.
 pub type Words<T> = [(&'static str, T)];
 

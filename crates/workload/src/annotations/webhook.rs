@@ -8,7 +8,7 @@ use bayplan_types::{Bytes, MilliCpu, QosClass};
 use serde_json::{Map, Value};
 
 use super::extended::profile_of;
-use super::tuning::{BatchLimits, class_name};
+use super::tuning::BatchLimits;
 use super::values::{Misread, shown};
 use super::yaml::string;
 use super::{Asked, Warnings, annotation, check_length};
@@ -65,7 +65,11 @@ fn requests_of(
     };
     let (cpu, memory) = (amount("cpu", 1000)?.map(MilliCpu), amount("memory", 1)?.map(Bytes));
     let resources = found.get("requests").and_then(Value::as_object).into_iter().flatten();
-    let profile = resources.filter_map(|(name, _)| profile_of(name)).next();
+    let asked = resources.filter(|(_, amount)| {
+        let text = string(amount).unwrap_or_else(|| amount.to_string());
+        parse_quantity(&text, 1).is_some_and(|it| it > 0)
+    });
+    let profile = asked.filter_map(|(name, _)| profile_of(name)).next();
     Ok((Some(ExactRequests { cpu, memory }), profile))
 }
 
@@ -210,6 +214,19 @@ mod tests {
         }
         for text in ["", "{", "[]", "7", "{}", r#"{"containers":[]}"#, r#"{"a":{"requests":{}}}"#] {
             assert!(requests_of("a", text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_profile_of_which_none_is_requested_is_no_class() {
+        for (amount, expected) in
+            [("\"2\"", Some("power")), ("2", Some("power")), ("\"0\"", None), ("\"x\"", None)]
+        {
+            let text = format!(
+                r#"{{"containers":{{"a":{{"requests":{{"power.intel.com/power":{amount}}}}}}}}}"#
+            );
+            let (_, profile) = requests_of("a", &text).unwrap();
+            assert_eq!(profile.as_deref(), expected, "{amount}");
         }
     }
 

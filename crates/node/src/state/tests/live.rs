@@ -48,11 +48,16 @@ fn after(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
+/// The pod `web` has these annotations; kubelet was asked at this second.
+fn seen(annotations: &[(&str, &str)], asked: i64) -> Event {
+    Event::PodsSeen(vec![pod(annotations)], after(asked))
+}
+
 #[test]
 fn a_changed_class_counts_at_once_is_journalled_and_told() {
     let mut state = running();
     let place = state.ledger.clone();
-    let step = state.step(Event::PodsSeen(vec![pod(&[(CLASS, "gold")])]), after(100));
+    let step = state.step(seen(&[(CLASS, "gold")], 100), after(100));
     assert_eq!(class(&state).as_deref(), Some("gold"));
     assert!(step.plan.is_empty() && state.ledger.version() == place.version());
     let [entry] = &step.history[..] else { panic!("{:?}", step.history) };
@@ -77,7 +82,7 @@ fn a_container_changes_at_most_once_in_five_seconds() {
         (105, "gold", "silver"),
         (400, "gold", "gold"),
     ] {
-        state.step(Event::PodsSeen(vec![pod(&[(CLASS, said)])]), after(at));
+        state.step(seen(&[(CLASS, said)], at), after(at));
         assert_eq!(class(&state).as_deref(), Some(expected), "{at} {said}");
     }
 }
@@ -85,14 +90,13 @@ fn a_container_changes_at_most_once_in_five_seconds() {
 #[test]
 fn what_is_seen_again_or_is_of_another_pod_changes_nothing() {
     let mut state = running();
-    let seen = |annotations: &[(&str, &str)]| Event::PodsSeen(vec![pod(annotations)]);
-    state.step(seen(&[(CLASS, "silver")]), after(100));
+    state.step(seen(&[(CLASS, "silver")], 100), after(100));
     let other = PodFacts { uid: "uid-other".to_owned(), ..pod(&[(CLASS, "gold")]) };
     for event in [
-        seen(&[(CLASS, "silver")]),
-        seen(&[(CLASS, "silver"), ("bayplan.dev/within", "numa"), ("example.com/a", "b")]),
-        Event::PodsSeen(vec![other]),
-        Event::PodsSeen(Vec::new()),
+        seen(&[(CLASS, "silver")], 200),
+        seen(&[(CLASS, "silver"), ("bayplan.dev/within", "numa"), ("example.com/a", "b")], 200),
+        Event::PodsSeen(vec![other], after(200)),
+        Event::PodsSeen(Vec::new(), after(200)),
     ] {
         let step = state.step(event, after(200));
         assert!(step.records.is_empty() && step.history.is_empty(), "{step:?}");
@@ -103,17 +107,17 @@ fn what_is_seen_again_or_is_of_another_pod_changes_nothing() {
 fn warnings_follow_the_annotations() {
     let mut state = running();
     let warnings = |state: &NodeState| state.explain("app")[0].decision.warnings.clone();
-    state.step(Event::PodsSeen(vec![pod(&[(CLASS, "bronze")])]), after(100));
+    state.step(seen(&[(CLASS, "bronze")], 100), after(100));
     let told = warnings(&state);
     assert!(told.len() == 1 && told[0].contains("bronze"), "{told:?}");
-    state.step(Event::PodsSeen(vec![pod(&[(CLASS, "gold")])]), after(200));
+    state.step(seen(&[(CLASS, "gold")], 200), after(200));
     assert_eq!(warnings(&state), Vec::<String>::new());
 }
 
 #[test]
 fn what_kubelet_knows_is_there_after_a_restart() {
     let mut state = running();
-    state.step(Event::PodsSeen(vec![pod(&[(CLASS, "gold")])]), after(100));
+    state.step(seen(&[(CLASS, "gold")], 100), after(100));
     let lines = state.snapshot_records();
     let lines: Vec<String> = lines.iter().map(|it| serde_json::to_string(it).unwrap()).collect();
     let mut fresh = self::state("core:4");
@@ -121,4 +125,47 @@ fn what_kubelet_knows_is_there_after_a_restart() {
     let known = fresh.explain("app")[0].known.clone().unwrap();
     assert_eq!(known.requests_from, "kubelet's PodsAPI");
     assert_eq!(class(&fresh).as_deref(), Some("gold"));
+}
+
+#[test]
+fn a_clock_that_is_put_back_stops_no_annotation() {
+    let mut state = running();
+    state.step(seen(&[(CLASS, "gold")], 7200), after(7200));
+    state.step(seen(&[(CLASS, "silver")], 100), after(100));
+    assert_eq!(class(&state).as_deref(), Some("silver"));
+}
+
+/// Seconds at which kubelet was asked, before and after the creation, which knew what kubelet knew then.
+#[test]
+fn a_list_that_is_older_than_a_creation_takes_nothing_back() {
+    for (asked, expected) in [(999, "silver"), (1000, "silver"), (1001, "gold"), (9000, "gold")] {
+        let mut state = state("core:4");
+        let mut container = new_container("web", "app", 0, 2);
+        container.pod.uid = "uid-web".to_owned();
+        container.pod.annotations = [(CLASS.to_owned(), "silver".to_owned())].into();
+        container.facts = pod(&[]).of("app").map(Box::new);
+        state.step(Event::TryAdmit(Ticket(7), Box::new(container)), after(1000));
+        state.step(seen(&[(CLASS, "gold")], asked), after(9001));
+        assert_eq!(class(&state).as_deref(), Some(expected), "{asked}");
+    }
+}
+
+#[test]
+fn a_profile_that_kubelet_told_too_late_is_warned_of() {
+    let mut state = state("core:4");
+    state.rules.prefer_shared_cpus = true;
+    let mut container = new_container("web", "app", 0, 2);
+    container.pod.uid = "uid-web".to_owned();
+    create(&mut state, container);
+    let mut told = pod(&[]);
+    let extended = [("power.intel.com/performance".to_owned(), 2)].into();
+    told.containers =
+        [("app".to_owned(), ContainerFacts { extended, ..Default::default() })].into();
+    for _ in 0..2 {
+        state.step(Event::PodsSeen(vec![told.clone()], after(200)), after(200));
+        let warnings = state.explain("app")[0].decision.warnings.clone();
+        let late: Vec<_> =
+            warnings.iter().filter(|it| it.contains("before kubelet told")).collect();
+        assert_eq!(late.len(), 1, "{warnings:?}");
+    }
 }
