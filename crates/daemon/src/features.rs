@@ -342,22 +342,22 @@ mod tests {
             "xeon-8480-snc4",
             &facts,
             expect![[r#"
-            cpu.cpuid: {"AVX512BW", "AVX512VNNI", "CATL3", "FMA3", "MBA", "SSE4"}
-            cpu.rdt: {"RDTL3CA", "RDTMBA"}
-            cpu.cstate: {"enabled": "false"}
-            cpu.model: {"family": "6", "id": "143", "vendor_id": "Intel"}
-            cpu.pstate: {"scaling": "powersave", "status": "active", "turbo": "true"}
-            cpu.topology: {"hardware_multithreading": "true", "socket_count": "2"}
-            kernel.config: {"NO_HZ": "y"}
-            kernel.version: {"full": "6.12.1-1-amd64", "major": "6", "minor": "12", "revision": "1"}
-            local.feature: {"bayplan.dev/cores": "112", "bayplan.dev/isolated-cpus": "0", "bayplan.dev/l3-groups": "2", "bayplan.dev/l3-size-mib": "105", "bayplan.dev/nohz-full-cpus": "0", "bayplan.dev/numa-nodes": "8", "bayplan.dev/numa-nodes-per-package": "4", "bayplan.dev/packages": "2", "bayplan.dev/snc": "true", "bayplan.dev/sriov": "true", "bayplan.dev/threads-per-core": "2"}
-            memory.hugepages: {"enabled": "false"}
-            memory.numa: {"is_numa": "true", "node_count": "8"}
-            memory.swap: {"enabled": "false"}
-            system.osrelease: {"ID": "debian", "VERSION_ID": "13.1", "VERSION_ID.major": "13", "VERSION_ID.minor": "1"}
-            network.device: 1 first {"name": "eth0", "sriov_numvfs": "0", "sriov_totalvfs": "8"}
-            storage.block: 1 first {"name": "nvme0n1", "rotational": "0"}
-        "#]],
+                cpu.cpuid: {"AVX512BW", "AVX512VNNI", "FMA3", "SSE4", "TDX_GUEST"}
+                cpu.rdt: {"RDTL3CA", "RDTMBA"}
+                cpu.cstate: {"enabled": "false"}
+                cpu.model: {"family": "6", "id": "143", "vendor_id": "Intel"}
+                cpu.pstate: {"scaling_governor": "powersave", "status": "active", "turbo": "true"}
+                cpu.topology: {"hardware_multithreading": "true", "socket_count": "2"}
+                kernel.config: {"NO_HZ": "y"}
+                kernel.version: {"full": "6.12.1-1-amd64_odd", "major": "6", "minor": "12", "revision": "1"}
+                local.feature: {"bayplan.dev/cores": "112", "bayplan.dev/isolated-cpus": "0", "bayplan.dev/l3-groups": "2", "bayplan.dev/l3-size-mib": "105", "bayplan.dev/nohz-full-cpus": "0", "bayplan.dev/numa-nodes": "8", "bayplan.dev/numa-nodes-per-package": "4", "bayplan.dev/packages": "2", "bayplan.dev/snc": "true", "bayplan.dev/sriov": "true", "bayplan.dev/threads-per-core": "2"}
+                memory.hugepages: {"enabled": "false"}
+                memory.numa: {"is_numa": "true", "node_count": "8"}
+                memory.swap: {"enabled": "false"}
+                system.osrelease: {"ID": "debian", "VERSION_ID": "13.1", "VERSION_ID.major": "13", "VERSION_ID.minor": "1"}
+                network.device: 1 first {"name": "eth0", "sriov_numvfs": "0", "sriov_totalvfs": "8"}
+                storage.block: 1 first {"name": "nvme0n1", "rotational": "0"}
+            "#]],
         );
         let passive = FeatureFacts {
             pstate: Some("passive".into()),
