@@ -8,7 +8,7 @@ use bayplan_types::{Bytes, MilliCpu, QosClass};
 use serde_json::{Map, Value};
 
 use super::extended::profile_of;
-use super::tuning::{BatchLimits, class_name};
+use super::tuning::BatchLimits;
 use super::values::{Misread, shown};
 use super::yaml::string;
 use super::{Asked, Warnings, annotation, check_length};
