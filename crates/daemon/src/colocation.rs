@@ -15,7 +15,7 @@ use bayplan_host::kernel::DiskKernel;
 use bayplan_node::colocation::Colocation;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::occupancy::{Occupancy, Occupant};
-use bayplan_rebalance::{Holder, Lending};
+use bayplan_rebalance::{HeldCore, Holder, Lending};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuId, CpuSet, MilliCpu, QosClass};
 use bayplan_workload::annotations::CpuPartition;
@@ -23,7 +23,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::config::{Config, EnforcementMode, LiveConfig};
-use crate::enforcer::class_group;
+use crate::enforcer::{Enforcement, class_group};
 use crate::hotplug::Ground;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
@@ -31,6 +31,8 @@ use crate::tasks::blocking;
 
 /// As often as Koordinator looks.
 const EVERY: Duration = Duration::from_secs(1);
+/// Files are written within milliseconds; longer a stop does not wait for them.
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
 /// In `/proc/stat` time is in units of `USER_HZ` (proc_stat(5)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -60,6 +62,7 @@ pub(crate) async fn run_colocation(task: ColocationTask) -> Option<()> {
             }
             false => {
                 eyes = Eyes::default();
+                task.metrics.rebalancing.show_best_effort(None, 0);
                 Colocation::default()
             }
         };
@@ -67,8 +70,21 @@ pub(crate) async fn run_colocation(task: ColocationTask) -> Option<()> {
             task.inbox.ask(Event::Colocate(next.clone())).await?;
             held = next;
         }
-        let lent = held.lent.values().map(CpuSet::len).sum();
-        task.metrics.rebalancing.show_best_effort(held.budget, lent);
+    }
+}
+
+/// BestEffort containers get nothing beside their place any more: nothing follows the load from here on.
+pub(crate) async fn share_no_more(inbox: &Inbox, enforcement: &Enforcement) {
+    let ended = async {
+        let answer = inbox.ask(Event::Colocate(Colocation::default())).await;
+        if let Some(Answer::Since(Some(step))) = answer {
+            enforcement.is_in_line_with(step).await;
+        }
+    };
+    if tokio::time::timeout(ENDED_WITHIN, ended).await.is_err() {
+        tracing::warn!(
+            "the limit of BestEffort pods is taken back at the next start only, and CPUs that are lent come back with it"
+        );
     }
 }
 
@@ -83,6 +99,8 @@ impl ColocationTask {
         let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
             return Some((eyes, Colocation::default()));
         };
+        // What holds, and not what was asked for: a loan may have ended since.
+        self.metrics.rebalancing.show_best_effort(occupancy.budget, occupancy.lent.len());
         let topology = self.ground.lock().await.topology.clone();
         let config = Arc::clone(config);
         blocking(move || {
@@ -122,6 +140,11 @@ impl Eyes {
         topology: &Topology,
         now: Instant,
     ) -> Colocation {
+        // What was asked for does not hold then, and afterwards all begins anew.
+        if occupancy.is_rebalance_paused || occupancy.is_restored {
+            *self = Eyes::default();
+            return Colocation::default();
+        }
         if self.kernel.is_none() || self.root != config.host_root {
             self.root.clone_from(&config.host_root);
             self.kernel = DiskKernel::open(&self.root).ok();
@@ -181,11 +204,12 @@ impl Eyes {
     }
 }
 
-/// A container that owns CPUs, agrees, and is not kept from all others by the kernel.
+/// A container that owns CPUs by itself, agrees, and is not kept from all others by the kernel. Where containers of a pod have CPUs together, what one does not use is the others'.
 fn may_lend(config: &Config, it: &Occupant) -> bool {
     let is_isolated =
         it.tuning.partition.unwrap_or(config.partition) != CpuPartition::None || it.is_left_alone;
-    it.tuning.lends == Some(true) && !it.exclusive.is_empty() && !is_isolated
+    let is_owner = !it.exclusive.is_empty() && !it.is_together;
+    it.tuning.lends == Some(true) && is_owner && !is_isolated
 }
 
 /// Two looks.
@@ -198,11 +222,8 @@ struct Span<'a> {
 impl Span<'_> {
     /// `None` where the kernel does not tell how long CPUs were idle, or what BestEffort pods used.
     fn node_use(&self, class: &str) -> Option<NodeUse> {
-        let idle = self.after.idle_ticks.iter().filter_map(|(cpu, after)| {
-            let ticks = after.saturating_sub(*self.before.idle_ticks.get(cpu)?);
-            Some((ticks as f64 / TICKS_PER_SECOND / self.seconds).min(1.0))
-        });
-        let busy: Vec<f64> = idle.map(|idle| 1.0 - idle).collect();
+        let busy: Vec<f64> =
+            self.after.idle_ticks.keys().filter_map(|cpu| self.busy(*cpu)).collect();
         let used = self.used(class)?;
         let others = (busy.iter().sum::<f64>() - used).max(0.0);
         let capacity = MilliCpu::from_cpus(busy.len());
@@ -217,9 +238,21 @@ impl Span<'_> {
             (after.saturating_sub(before) as f64 / 1e6 / self.seconds).min(1.0)
         });
         let cores = topology.cores().iter().filter(|core| core.is_subset(&it.exclusive));
+        let held = |core: &CpuSet| {
+            // What is not told may be busy.
+            let busy = core.iter().map(|cpu| self.busy(cpu).unwrap_or(1.0)).fold(0.0, f64::max);
+            HeldCore { cpus: core.clone(), busy }
+        };
         // The kernel fills cores with low numbers first.
-        let cores = cores.rev().cloned().collect();
+        let cores = cores.rev().map(held).collect();
         Some(Holder { id: it.id, cores, used: self.used(&it.runtime_id)?, stalled })
+    }
+
+    /// Share of the time in which a CPU had something to do; `None` where the kernel does not tell.
+    fn busy(&self, cpu: CpuId) -> Option<f64> {
+        let [before, after] = [self.before, self.after].map(|seen| seen.idle_ticks.get(&cpu));
+        let ticks = after?.saturating_sub(*before?);
+        Some(1.0 - (ticks as f64 / TICKS_PER_SECOND / self.seconds).min(1.0))
     }
 
     /// CPUs that a group kept busy.

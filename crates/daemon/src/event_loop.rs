@@ -118,9 +118,12 @@ impl EventLoop {
                 self.enforcement.soon.notify_one();
                 self.looks.note_change();
             }
+            // CPUs that are lent are in plans, and not in records.
+            if has_changed || is_moved {
+                self.sightings.note_change();
+            }
             // Grows with the containers that have spread memory, so no caller waits for it.
             if has_changed {
-                self.sightings.note_change();
                 self.metrics.show_narrowable(self.state.narrowable_count());
                 warming = self.state.next_warming();
             }

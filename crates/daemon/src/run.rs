@@ -13,8 +13,7 @@ use bayplan_cri::upstream::Upstream;
 use bayplan_host::disk::Disks;
 use bayplan_host::journal::{Journal, JournalError};
 use bayplan_host::kernel::{DiskKernel, Kernel as _};
-use bayplan_node::colocation::Colocation;
-use bayplan_node::event::{Event, fingerprint};
+use bayplan_node::event::fingerprint;
 use bayplan_node::history::{Entry, HISTORY_DIR};
 use bayplan_node::known::Known;
 use bayplan_node::reconfigure::check_reserved;
@@ -34,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Reach, routes};
 use crate::check::isolated_reserved;
 use crate::check_front_end::kubelet_at_proxy;
-use crate::colocation::{ColocationTask, run_colocation};
+use crate::colocation::{ColocationTask, run_colocation, share_no_more};
 use crate::config::{Config, FrontEnd, LiveConfig};
 use crate::enforcer::{
     BOOT_ID, Enforcement, Enforcer, EnforcerTask, Originals, Questions, RestoredFiles,
@@ -568,9 +567,14 @@ impl Daemon {
     pub async fn stop(self) {
         self.ear.stopping(self.config.borrow().drain_timeout);
         self.close.cancel();
-        if let Err(error) = self.proxy.await {
+        // Nothing watches loans from here on, and the other calls may take long.
+        let unshared = share_no_more(&self.inbox, &self.enforcement);
+        let (served, ()) = tokio::join!(self.proxy, unshared);
+        if let Err(error) = served {
             tracing::error!(%error, "the proxy ended badly");
         }
+        // A look that was under way at the close may have shared once more.
+        share_no_more(&self.inbox, &self.enforcement).await;
         take_back(&self.inbox, &self.enforcement).await;
         self.stop.cancel();
         // Before the journal is free: a successor makes sockets of its own at these paths.
@@ -613,10 +617,12 @@ fn start_looking(
         metrics: Arc::clone(&looking.metrics),
         is_dry_run: looking.is_dry_run,
     };
-    let sharing = looking.inbox.clone();
+    let (sharing, shared) = (looking.inbox.clone(), looking.enforcement.clone());
+    let shown = Arc::clone(&looking.metrics);
     // Nothing would follow the load any more.
     let unshare = async move {
-        sharing.ask(Event::Colocate(Colocation::default())).await;
+        share_no_more(&sharing, &shared).await;
+        shown.rebalancing.show_best_effort(None, 0);
     };
     // Before everything is taken back, or it would share again after that.
     let work = async move {

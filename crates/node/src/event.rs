@@ -86,7 +86,7 @@ pub enum Event {
     PauseRebalance(bool),
     /// From now on the rebalancer has turned this and nothing else. Answered as `Starting` is.
     Turn(Turned),
-    /// From now on BestEffort containers get this beside their place. Answered as `Starting` is.
+    /// From now on BestEffort containers get this beside their place. Answered as `Starting` is, and where only the budget is another, at once.
     Colocate(Colocation),
     /// The rebalancer tells the history something of this container, in words and in values.
     Told(Kind, ContainerId, String, Box<ProposalForm>),

@@ -306,15 +306,14 @@ impl NodeState {
         let version = self.ledger.version();
         // What is observed may have changed although the ledger has not.
         let has_observed = matches!(
-            event,
+            &event,
             Event::Synced(_)
                 | Event::Resized(..)
                 | Event::Started(_)
                 | Event::ReadBack(_)
                 | Event::Turn(_)
-                | Event::Colocate(_)
                 | Event::SetsChanged(..)
-        );
+        ) || matches!(&event, Event::Colocate(it) if it.lent != self.colocation.lent);
         let is_creation_over = matches!(event, Event::CreateEnded(..));
         let mut step = match self.not_yet(&event) {
             Some(answer) => Step::new(answer),

@@ -204,11 +204,11 @@ impl NodeState {
 
 /// What BestEffort containers get beside their place ([`crate::colocation`]).
 impl NodeState {
-    /// The answer is after which step it holds; nothing, where it does already.
+    /// The answer is after which step it holds; nothing, where it does already. Only where loans change there is something to wait for: a budget is in files.
     pub(crate) fn colocate(&mut self, colocation: Colocation) -> Step {
         let is_new = self.colocation != colocation;
         let mut step = Step::new(Answer::Since(is_new.then_some(self.steps)));
-        step.answers_after_plan = is_new;
+        step.answers_after_plan = self.colocation.lent != colocation.lent;
         self.colocation = colocation;
         step
     }
@@ -242,7 +242,8 @@ impl NodeState {
         let qos = self.containers.get(&id).and_then(|it| it.spec.pod.qos);
         let is_free = allocation.class() == CpuClass::Shared && !allocation.terms.preserve.cpus;
         match qos == Some(QosClass::BestEffort) && is_free {
-            true => cpus.union(&self.lent_now()),
+            // What it left for another's sake does not come back as a loan.
+            true => cpus.union(&self.lent_now().difference(&self.turned.left_by(id))),
             false => cpus,
         }
     }

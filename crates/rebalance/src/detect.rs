@@ -30,10 +30,14 @@ const WELL_BELOW: f64 = 0.8;
 pub(crate) struct Condition {
     /// Signals that are too high.
     pub findings: Vec<Finding>,
-    /// All signals are clearly below their limits.
+    /// All signals are clearly below their limits, but for migrations: what they say is of the container's own tasks, and of no use for any knob but one.
     pub is_well: bool,
-    /// One of the signals was above its limit in some round of the long window, so that nothing is learnt from it.
+    /// Its migrations are clearly below their limit.
+    pub is_gathered: bool,
+    /// One of the signals but migrations was above its limit in some round of the long window, so that nothing is learnt from it.
     pub is_uneasy: bool,
+    /// So were its migrations, so that nothing is learnt of them.
+    pub is_hopping: bool,
     /// How much too high the worst signal was in the worst round of the short window, confirmed or not: 1 is at its limit.
     pub worst: f64,
 }
@@ -70,15 +74,21 @@ impl Judge<'_> {
         let key = key(self.topology, resident);
         let samples: Vec<Option<&Sample>> =
             self.windows.of(id, resident.since).take(settings.long).collect();
-        let mut condition = Condition { is_well: true, ..Condition::default() };
+        let mut condition = Condition { is_well: true, is_gathered: true, ..Condition::default() };
         let mut time_signals = 0;
         for signal in Signal::ALL {
             let values: Vec<Option<f64>> =
                 samples.iter().map(|it| it.and_then(|sample| value(signal, sample))).collect();
             let Some((limit, usual)) = self.limit(&key, signal) else { continue };
             let Some(short) = median(values.iter().take(settings.short)) else { continue };
-            condition.is_well &= short < well_below(limit, usual);
-            condition.is_uneasy |= values.iter().flatten().any(|it| *it > limit);
+            let is_well = short < well_below(limit, usual);
+            let is_high = values.iter().flatten().any(|it| *it > limit);
+            if signal == Signal::Migrations {
+                (condition.is_gathered, condition.is_hopping) = (is_well, is_high);
+            } else {
+                condition.is_well &= is_well;
+                condition.is_uneasy |= is_high;
+            }
             time_signals += usize::from(path(signal) == Path::Cpu);
             if usual.is_none() && path(signal) == Path::Cpu && self.crowds_itself(id, resident) {
                 continue;

@@ -204,9 +204,9 @@ pub(crate) fn covers(change: &Proposal, knob: Knob, target: ContainerId) -> bool
         }
 }
 
-/// A container goes elsewhere for its own sake.
+/// A container goes elsewhere, or to a part of its CPUs, for its own sake.
 pub(crate) fn flees(knob: Knob, target: ContainerId, victim: ContainerId) -> bool {
-    matches!(knob, Knob::Move | Knob::MoveOwner) && target == victim
+    matches!(knob, Knob::Move | Knob::MoveOwner | Knob::Gather) && target == victim
 }
 
 /// What a knob is turned for: its verdict is about these.

@@ -27,7 +27,7 @@ mod tests;
 
 pub use baseline::{Baseline, Usual};
 pub use knob::Knob;
-pub use lending::{Holder, Lending};
+pub use lending::{HeldCore, Holder, Lending};
 pub use proposal::{Culprit, Decision, Evidence, Finding, Outcome, Proposal, Tie, Verdict};
 pub use rebalancer::Rebalancer;
 pub use render::{NameOf, render_evidence, render_proposal, render_verdict};

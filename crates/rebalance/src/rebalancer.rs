@@ -207,7 +207,10 @@ impl Rebalancer {
             if (condition.is_uneasy && !long) || changed.contains(id) {
                 continue;
             }
-            let lessons: Vec<_> = self.eyes(&scene.topology, now).lessons(*id).collect();
+            let is_usual = |signal| signal != Signal::Migrations || !condition.is_hopping || long;
+            let eyes = self.eyes(&scene.topology, now);
+            let lessons = eyes.lessons(*id).filter(|(signal, ..)| is_usual(*signal));
+            let lessons: Vec<_> = lessons.collect();
             let key = detect::key(&scene.topology, resident);
             self.baselines.learn(&key, lessons.into_iter(), now);
         }
@@ -286,7 +289,7 @@ impl Rebalancer {
     }
 
     /// A container that has fled and is no better off by now than where it came from goes back: the place that had room then is not the same any
-    /// more.
+    /// more. So does one that was gathered and has to wait there since.
     fn regret(&self, standing: &Standing, scene: &Scene, now: Duration) -> Option<f64> {
         let Proposal { knob, target, evidence, .. } = &standing.proposal;
         let fled = self.settings.parts.verdict && ladder::flees(*knob, *target, evidence.victim);
@@ -387,9 +390,11 @@ impl Rebalancer {
         let Some(standing) = self.standing.get(&number) else { return false };
         let near =
             scene.residents.iter().filter(|(_, it)| it.cpus.intersects(&standing.domain.cpus));
+        let is_gather = standing.proposal.knob == Knob::Gather;
+        let is_well = |it: &Condition| it.is_well && (it.is_gathered || !is_gather);
         let all_well = near
             .filter(|(id, _)| **id != standing.proposal.target)
-            .all(|(id, _)| conditions.get(id).is_none_or(|it| it.is_well));
+            .all(|(id, _)| conditions.get(id).is_none_or(is_well));
         let quiet = match self.settings.parts.memory {
             true => self.tried.quiet(&pair(&standing.proposal), self.settings.quiet),
             false => self.settings.quiet,

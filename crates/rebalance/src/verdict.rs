@@ -10,6 +10,7 @@ use bayplan_allocator::ContainerId;
 
 use crate::culprits::{Path, path};
 use crate::detect::{self, Condition, Judge};
+use crate::knob::Knob;
 use crate::ladder;
 use crate::proposal::{Evidence, Finding, Proposal, Verdict};
 use crate::sample::{Sample, Signal};
@@ -129,7 +130,8 @@ impl Judge<'_> {
         found.filter_map(|it| vote(it, after))
     }
 
-    /// How far signals that were not found before, and that others can be to blame for, are above their limits since then: 0 to 1 at twice the limit.
+    /// How far signals that were not found before, and that others can be to blame for, are above their limits since then: 0 to 1 at twice the limit. On fewer CPUs those count, too, that were found
+    /// and that the knob is not for, as far as they are worse; and where it is not known any more how it was before, it was at the limit.
     fn new_troubles(
         &self,
         proposal: &Proposal,
@@ -138,18 +140,28 @@ impl Judge<'_> {
     ) -> impl Iterator<Item = f64> {
         let key = detect::key(self.topology, victim);
         let evidence = &proposal.evidence;
+        let is_gather = proposal.knob == Knob::Gather;
         let before = self.windows.until(evidence.victim, proposal.at);
         let before: Vec<Option<&Sample>> = before.take(self.settings.short).collect();
-        let is_found = |signal| evidence.findings.iter().any(|it| it.signal == signal);
-        let signals = Signal::ALL.into_iter();
-        let others = signals.filter(move |it| path(*it) != Path::Own && !is_found(*it));
-        others.filter_map(move |signal| {
+        let found = |signal| evidence.findings.iter().find(|it| it.signal == signal);
+        let is_voter = |signal| ladder::signals(proposal.knob).contains(&signal);
+        let counts = move |it: &Signal| {
+            path(*it) != Path::Own && (found(*it).is_none() || (is_gather && !is_voter(*it)))
+        };
+        Signal::ALL.into_iter().filter(counts).filter_map(move |signal| {
             let (limit, _) = self.limit(&key, signal)?;
-            let (was, now) = (middle(signal, &before)?, middle(signal, after)?);
-            let chance = CHANCE * noise(0.0, now, signal, after);
+            let now = middle(signal, after)?;
+            let (was, base, spread) = match found(signal) {
+                Some(it) => (it.short, it.short.max(limit), it.spread),
+                None => {
+                    let unknown = is_gather.then_some(limit);
+                    (middle(signal, &before).or(unknown)?, limit, 0.0)
+                }
+            };
+            let chance = CHANCE * noise(spread, now, signal, after);
             let chance = chance.max(grain(signal, now, limit, after));
-            (now > limit && was <= limit && now - was > chance)
-                .then(|| ((now - limit) / limit).min(1.0))
+            (now > base && was <= base && now - was > chance)
+                .then(|| ((now - base) / limit).min(1.0))
         })
     }
 }

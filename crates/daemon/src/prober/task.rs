@@ -195,8 +195,7 @@ impl Prober {
         }
         self.find_cgroups(occupancy, Instant::now());
         let occupants = occupancy.occupants.iter();
-        let seen: Vec<Seen> =
-            occupants.filter_map(|it| self.seen(it, occupancy.is_restored)).collect();
+        let seen: Vec<Seen> = occupants.filter_map(|it| self.seen(it, occupancy)).collect();
         let watched = seen.iter().map(|seen| (seen.cgroup, seen.owned.clone())).collect();
         self.probes.watch(&watched)?;
         let drain = self.probes.drain(Instant::now())?;
@@ -242,18 +241,22 @@ impl Prober {
         }
     }
 
-    fn seen(&self, occupant: &Occupant, is_restored: bool) -> Option<Seen> {
+    fn seen(&self, occupant: &Occupant, occupancy: &Occupancy) -> Option<Seen> {
         Some(Seen {
             cgroup: *self.cgroups.get(&occupant.runtime_id)?,
             namespace: occupant.spec.pod.namespace.clone(),
             pod: occupant.spec.pod.name.clone(),
             name: occupant.spec.name.clone(),
-            // While everything is restored, nothing is promised; where containers of a pod have CPUs together, each runs among the others.
-            owned: if is_restored || occupant.is_together {
-                CpuSet::new()
-            } else {
-                occupant.exclusive.clone()
-            },
+            owned: owned_now(occupant, occupancy),
         })
+    }
+}
+
+/// CPUs on which no other container is to run. While everything is restored, nothing is promised; where containers of a pod have CPUs together, each runs among the others; and on lent CPUs borrowers
+/// are no intruders.
+pub(super) fn owned_now(occupant: &Occupant, occupancy: &Occupancy) -> CpuSet {
+    match occupancy.is_restored || occupant.is_together {
+        true => CpuSet::new(),
+        false => occupant.exclusive.difference(&occupancy.lent),
     }
 }

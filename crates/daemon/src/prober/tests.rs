@@ -5,6 +5,7 @@ mod renewed;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_probes::{
     CgroupId, Counters, Drain, Event, EventCounts, Intruder, Intrusion, Kind, Probe, ProbeState,
     Refusal, Who,
@@ -14,8 +15,10 @@ use expect_test::{Expect, expect};
 use jiff::Timestamp;
 
 use super::sightings::{Seen, Sightings};
+use super::task::owned_now;
 use super::view::name_of;
 use crate::metrics::Metrics;
+use crate::observer::tests::occupant;
 
 fn seen(cgroup: u64, name: &str, owned: &str) -> Seen {
     Seen {
@@ -24,6 +27,29 @@ fn seen(cgroup: u64, name: &str, owned: &str) -> Seen {
         pod: "pod".to_owned(),
         name: name.to_owned(),
         owned: owned.parse().unwrap(),
+    }
+}
+
+#[test]
+fn borrowers_on_lent_cpus_are_no_intruders() {
+    let owner = |is_together| Occupant {
+        exclusive: "1-3".parse().unwrap(),
+        is_together,
+        ..occupant("own", 0, "own")
+    };
+    let occupancy = |is_restored, lent: &str| Occupancy {
+        is_restored,
+        lent: lent.parse().unwrap(),
+        ..Occupancy::default()
+    };
+    for (is_together, is_restored, lent, expected) in [
+        (false, false, "", "1-3"),
+        (false, false, "2,7", "1,3"),
+        (true, false, "2", ""),
+        (false, true, "", ""),
+    ] {
+        let owned = owned_now(&owner(is_together), &occupancy(is_restored, lent));
+        assert_eq!(owned.to_string(), expected, "{lent}");
     }
 }
 

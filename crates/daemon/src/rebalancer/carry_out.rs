@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bayplan_node::colocation::Colocation;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_node::turned::Turned;
@@ -16,10 +15,9 @@ use crate::inbox::Inbox;
 /// Files are written within milliseconds; after a longer wait it is not known whether they are.
 pub(super) const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Before the daemon stops: what is turned would not be judged any more.
+/// Before the daemon stops, or when no more is looked at: what is turned would not be judged any more.
 pub(crate) async fn take_back(inbox: &Inbox, enforcement: &Enforcement) {
     let taken_back = async {
-        inbox.ask(Event::Colocate(Colocation::default())).await;
         let answer = inbox.ask(Event::Turn(Turned::default())).await;
         if let Some(Answer::Since(Some(step))) = answer {
             enforcement.is_in_line_with(step).await;

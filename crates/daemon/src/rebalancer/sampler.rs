@@ -11,6 +11,7 @@ use bayplan_host::counters::{GroupCounters, MonitorCounters, Stall};
 use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_probes::{Distance, Drain, Preempter, Rates, delay_bucket_ends, rates_between};
 use bayplan_rebalance::{Migrations, Sample};
+use bayplan_topology::Topology;
 use bayplan_types::CpuId;
 
 use crate::observer::{ContainerLabels, GroupsRead, Placed};
@@ -144,6 +145,16 @@ pub(super) fn add_caches(
 fn far_share(Placed { near, far }: Placed) -> Option<f64> {
     let all = near.0.saturating_add(far.0);
     (all > 0).then(|| far.0 as f64 / all as f64)
+}
+
+/// Where the machine names no last-level caches, as many virtual machines do, it is not known which migrations go to another one.
+pub(super) fn forget_migrations_without_caches(
+    topology: &Topology,
+    samples: &mut BTreeMap<ContainerId, Sample>,
+) {
+    if !topology.caches().iter().any(|it| it.level == 3) {
+        samples.values_mut().for_each(|it| it.migrations = None);
+    }
 }
 
 fn migrations_of(rates: &Rates) -> Migrations {

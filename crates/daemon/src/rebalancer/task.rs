@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::baselines::BaselineFile;
 use super::reach::{FilesSeen, Reach, Writing};
-use super::sampler::Sampler;
+use super::sampler::{Sampler, forget_migrations_without_caches};
 use super::scene::{Bounds, Stays, note_drift, scene_of};
 use super::view::{Told, UnhelpedView};
 use crate::config::{Config, LiveConfig, RebalanceConfig};
@@ -245,7 +245,8 @@ impl RebalancerTask {
         let is_late = period > interval * 2;
         let mut scene = scene_of(&occupancy, topology, &looker.stays, bounds, is_late);
         let (files, probes) = (self.shown.groups(), self.sightings.renewed().await);
-        let samples = looker.sampler.sample(&occupancy, files, probes);
+        let mut samples = looker.sampler.sample(&occupancy, files, probes);
+        forget_migrations_without_caches(&scene.topology, &mut samples);
         // Since the last look.
         let since = looker.started + now.saturating_sub(period);
         note_drift(&mut scene, &self.enforcement.drift(since));

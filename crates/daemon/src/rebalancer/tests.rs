@@ -12,14 +12,16 @@ use bayplan_allocator::{ContainerId, NoHome};
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Pressure, Stall};
 use bayplan_node::occupancy::{Occupancy, Occupant, tuning_of};
 use bayplan_probes::Rates;
-use bayplan_rebalance::{Decision, Knob, Mode, Rebalancer, Round, Sample, Scene, Settings};
+use bayplan_rebalance::{
+    Decision, Knob, Migrations, Mode, Rebalancer, Round, Sample, Scene, Settings,
+};
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::{Bytes, CpuClass, CpuId, QosClass};
 use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
 
 use super::reach::Reach;
-use super::sampler::{Sampler, add_caches, add_rates, sample_of};
+use super::sampler::{Sampler, add_caches, add_rates, forget_migrations_without_caches, sample_of};
 use super::scene::{Bounds, Stays, note_drift, owner_of, scene_of};
 use crate::config::RebalanceConfig;
 use crate::enforcer::Drift;
@@ -473,4 +475,18 @@ fn a_victim_is_seen_in_the_counters_of_files_alone() {
     assert_eq!((first.evidence.victim, first.target), (ContainerId(1), ContainerId(2)));
     assert_eq!(first.knob, Knob::Idle);
     assert!(proposed.iter().all(|it| matches!(it, Decision::Propose(_))), "{proposed:?}");
+}
+
+/// As in a virtual machine: every migration within the node would count as one to a cold cache.
+#[test]
+fn where_no_last_level_caches_are_known_migrations_are_not() {
+    for (machine, is_known) in [("numa:2 core:2 pu:1", false), ("numa:2 l3:1 core:2 pu:1", true)] {
+        let topology = derive(&parse_machine(machine).unwrap()).unwrap();
+        let migrations = Some(Migrations { within_node: 900.0, ..Migrations::default() });
+        let sample = Sample { cpus: 1.0, migrations, ..Sample::default() };
+        let mut samples = [(ContainerId(1), sample)].into();
+        forget_migrations_without_caches(&topology, &mut samples);
+        assert_eq!(samples[&ContainerId(1)].migrations.is_some(), is_known, "{machine}");
+        assert!((samples[&ContainerId(1)].cpus - 1.0).abs() < f64::EPSILON);
+    }
 }

@@ -5,6 +5,7 @@ mod allowed;
 mod annotations;
 mod claims;
 mod cold_start;
+mod colocation;
 mod compaction;
 mod groups;
 mod huge_pages;

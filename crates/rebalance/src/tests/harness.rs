@@ -31,9 +31,14 @@ pub(crate) fn play(scene: &str, script: &str) -> String {
     play_with(Settings::default(), scene, script).told
 }
 
+/// All that is usual then.
+pub(crate) fn rows_after(scene: &str, script: &str) -> Vec<crate::Baseline> {
+    play_with(Settings::default(), scene, script).rebalancer.baselines()
+}
+
 /// What is usual then for the workload of this name, by signal.
 pub(crate) fn usual_after(scene: &str, script: &str, name: &str, signal: Signal) -> f64 {
-    let rows = play_with(Settings::default(), scene, script).rebalancer.baselines();
+    let rows = rows_after(scene, script);
     let row = rows.iter().find(|it| it.workload.owner == name && it.signal == signal);
     row.unwrap().usual.value().unwrap()
 }

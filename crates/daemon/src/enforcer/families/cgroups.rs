@@ -113,7 +113,9 @@ pub(super) fn gather_cgroups(
                 continue;
             }
         };
-        cgroups.push(member.cgroup(&group));
+        let mut wants = member.cgroup(&group);
+        gathered.problems.extend(spare_batch_memory(kernel, &mut wants));
+        cgroups.push(wants);
         partitions.extend(member.partition(&group));
         disks.extend(member.block_io(&group));
         reclaimed.extend(member.reclaim(&group));
@@ -133,6 +135,20 @@ pub(super) fn gather_cgroups(
     }
     gather_block_io(config, &disks, files, gathered);
     gather_reclaims(kernel, config, reclaimed, files, gathered);
+}
+
+/// A limit below what a container uses already would have the kernel reclaim, or kill, what runs well: it waits until less is used.
+fn spare_batch_memory(kernel: &mut dyn Kernel, wants: &mut CgroupWants) -> Option<String> {
+    let (limit, dir) = (wants.batch.memory?, wants.dirs.first()?);
+    let used = kernel.read(&format!("{dir}/memory.current")).ok()?;
+    if used.trim().parse::<u64>().ok()? <= limit.0 {
+        return None;
+    }
+    wants.batch.memory = None;
+    let (unit, limit) = (&wants.unit, limit.0);
+    Some(format!(
+        "{unit}: it uses more than its batch memory of {limit} bytes, which becomes its limit only when it uses less"
+    ))
 }
 
 fn gather_reclaims(
@@ -307,9 +323,11 @@ fn turned_burst(id: ContainerId, turned: &Turned) -> u64 {
     }
 }
 
-fn batch_wants(tuning: &Tuning) -> BatchWants {
+/// A limit that kubelet gives counts.
+fn batch_wants(tuning: &Tuning, memory_limit: Option<Bytes>) -> BatchWants {
     let batch = tuning.batch.unwrap_or_default();
-    BatchWants { quota: batch.cpu.map(budget_quota), memory: batch.memory }
+    let memory = batch.memory.filter(|_| memory_limit.is_none());
+    BatchWants { quota: batch.cpu.map(budget_quota), memory }
 }
 
 fn quota(resources: &Resources) -> Option<CpuQuota> {
@@ -359,7 +377,7 @@ impl<'a> Member<'a> {
                 None => of_qos(config.reclaim_classes.contains_key(name)),
                 asked => asked.filter(|class| class != NO_RECLAIM_CLASS),
             },
-            batch: batch_wants(tuning),
+            batch: batch_wants(tuning, limit.map(Bytes)),
         }
     }
 

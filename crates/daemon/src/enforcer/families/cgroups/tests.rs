@@ -10,7 +10,7 @@ use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_host::kernel::observe;
 use bayplan_node::status::HeldFile;
 use bayplan_types::CpuClass;
-use bayplan_workload::annotations::Rule;
+use bayplan_workload::annotations::{BatchLimits, Rule};
 use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
 use nix::errno::Errno;
@@ -616,4 +616,32 @@ fn irqbalance_leaves_alone_what_is_kept_free_of_interrupts_and_gets_its_list_bac
     assert_eq!(look(vec![occupant("own", "2-3", "2-3", &[])]), "1-3");
     assert_eq!(look(vec![occupant("own", "2", "2", &[])]), "1-2");
     assert_eq!(look(Vec::new()), "1");
+}
+
+/// The limit of a BestEffort container that Koordinator has limited to 1 MiB, that uses so many bytes and has a limit of kubelet's, 0 for none; and how many problems are told.
+fn check_batch_memory(used: &str, kubelets: i64, expected: (Option<&str>, usize)) {
+    let mut batch = occupant("batch", "0-3", "", &[]);
+    let spec = Arc::make_mut(&mut batch.spec);
+    (spec.resources, spec.pod.qos) = (Resources::default(), Some(QosClass::BestEffort));
+    spec.resources.memory_limit = kubelets;
+    let limits = BatchLimits { cpu: None, memory: Some(Bytes(1 << 20)) };
+    Arc::make_mut(&mut batch.tuning).batch = Some(limits);
+    let mut kernel = kernel(&["batch"]);
+    let group = "sys/fs/cgroup/kubepods/pod-batch/id-batch";
+    kernel.files.insert(format!("{group}/memory.current"), used.to_owned());
+    let occupancy = Occupancy { occupants: vec![batch], ..Occupancy::default() };
+    let mut gathered = Gathered::default();
+    let known = &mut KnownFiles::default();
+    gather_cgroups(&mut kernel, known, &Config::default(), &occupancy, &mut gathered);
+    let limit = gathered.settings.get(&Slot::file(format!("{group}/memory.max")));
+    let found = (limit.map(|it| it.value.as_str()), gathered.problems.len());
+    assert_eq!(found, expected, "{used}: {:?}", gathered.problems);
+}
+
+#[test]
+fn batch_memory_is_no_limit_for_a_container_that_uses_more_already() {
+    check_batch_memory("1048576\n", 0, (Some("1048576"), 0));
+    check_batch_memory("1048577\n", 0, (None, 1));
+    // That limit counts.
+    check_batch_memory("4096\n", 2 << 20, (None, 0));
 }
