@@ -85,6 +85,11 @@ impl NodeState {
         let mut spec = NewContainer::clone(&container.spec);
         spec.resources = spec.resources.updated_by(update);
         spec.says_memory = says_memory(&container.spec, spec.resources, container.pod_before);
+        if let Some(facts) =
+            spec.facts.as_mut().filter(|_| spec.resources != container.spec.resources)
+        {
+            facts.is_older = true;
+        }
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
         } else if self.is_together(id, &spec) {
