@@ -77,7 +77,7 @@ async fn objects_of_other_publishers_stay(world: &mut World) {
         "apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": { "name": "n1" },
         "zones": [{ "name": "node-0", "type": "Node" }],
     });
-    assert_eq!(world.as_admin("PATCH", TOPOLOGY, foreign).await.0, 200);
+    assert_eq!(world.as_admin("PATCH", TOPOLOGY, &foreign).await.0, 200);
     world.node.guaranteed("later", 1000).await;
     world.agent_says("is another program's and left to it").await;
     let object = world.read(TOPOLOGY).await;
@@ -141,8 +141,20 @@ async fn resources_are_repaired(world: &mut World) {
     world.until("CMK's label, taint and resources", OWN, is_whole).await;
     // As kubelet does when it registers.
     let zeroed = json!({ "status": { "capacity": { "cmk.intel.com/exclusive-cores": "0", "bayplan.dev/group-exclusive": "0" } } });
-    world.merge_into(OWN_STATUS, zeroed).await;
+    world.as_kubelet(OWN_STATUS, zeroed).await;
     world.until("resources are repaired", OWN, is_whole).await;
+    resources_of_others_stay(world).await;
+    let back = json!({ "status": { "capacity": { "cmk.intel.com/exclusive-cores": "0" } } });
+    world.as_kubelet(OWN_STATUS, back).await;
+    world.until("resources of kubelet are repaired", OWN, is_whole).await;
+}
+
+async fn resources_of_others_stay(world: &World) {
+    let amount = json!({ "status": { "capacity": { "cmk.intel.com/exclusive-cores": "7" } } });
+    world.merge_into(OWN_STATUS, amount).await;
+    world.agent_says("conflict with \"other\"").await;
+    let node = world.read(OWN).await;
+    assert_eq!(node["status"]["capacity"]["cmk.intel.com/exclusive-cores"], "7", "{node:#}");
 }
 
 async fn features_are_labels_and_a_file(world: &mut World) {
@@ -170,17 +182,31 @@ async fn foreign_parts_are_refused(world: &World) {
         object
     };
     let capacity = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "status": { "capacity": { "example.com/x": "9" } } });
-    let taint = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] } });
+    let node = |part: &str, value: Json| json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, part: value });
+    let taint = node("spec", json!({ "taints": [{ "key": "k", "effect": "NoSchedule" }] }));
+    let evicting = node(
+        "spec",
+        json!({ "taints": [{ "key": "foreign", "value": "x", "effect": "NoSchedule" }, { "key": "bayplan.dev/x", "effect": "NoExecute" }] }),
+    );
+    let finalizer = node("metadata", json!({ "name": "n1", "finalizers": ["bayplan.dev/x"] }));
+    let allocatable = node("status", json!({ "allocatable": { "cpu": "1" } }));
+    let image = node("status", json!({ "images": [{ "names": ["x"] }] }));
+    let info = node("status", json!({ "daemonEndpoints": { "kubeletEndpoint": { "Port": 9 } } }));
     let cordon = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "unschedulable": true } });
     let other = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n2" } });
-    assert_eq!(world.as_admin("PATCH", "/api/v1/nodes/n2", other).await.0, 200);
+    assert_eq!(world.as_admin("PATCH", "/api/v1/nodes/n2", &other).await.0, 200);
     for (path, object, expected) in [
         (OWN, named("n1", labels("bayplan.dev/x")), ""),
         (OWN, named("n1", labels("kubernetes.io/os")), "may write labels"),
         (OWN, named("n1", labels("example.com/other")), "may write labels"),
         ("/api/v1/nodes/n2", named("n2", labels("bayplan.dev/x")), "of its own node only"),
         (OWN, taint, "may write taints"),
+        (OWN, evicting, "may write taints"),
+        (OWN, finalizer, "neither finalizers nor owners"),
         (OWN, cordon, "may write taints only"),
+        (OWN_STATUS, allocatable, "may write extended resources"),
+        (OWN_STATUS, image, "may write capacity only"),
+        (OWN_STATUS, info, "may write capacity only"),
         (OWN_STATUS, capacity, "may write extended resources"),
     ] {
         let (status, told) = world.as_agent("PATCH", path, object).await;

@@ -309,7 +309,16 @@ impl World {
 
     /// A merge patch by another program than the agent.
     pub(crate) async fn merge_into(&self, path: &str, patch: Json) {
-        let path = format!("{path}?fieldManager=other");
+        self.merge_as("other", path, patch).await;
+    }
+
+    /// The same by kubelet.
+    pub(crate) async fn as_kubelet(&self, path: &str, patch: Json) {
+        self.merge_as("kubelet", path, patch).await;
+    }
+
+    async fn merge_as(&self, manager: &str, path: &str, patch: Json) {
+        let path = format!("{path}?fieldManager={manager}");
         let (status, told) = call(&self.admin, "PATCH", &path, &patch).await;
         assert_eq!(status, 200, "{path}: {told}");
     }
@@ -363,11 +372,6 @@ impl World {
         command.args(["agent", "--node", "n1", "--withdraw"]).env("KUBECONFIG", file);
         let done = command.output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    }
-
-    pub(crate) async fn as_admin(&self, method: &str, path: &str, body: Json) -> (u16, String) {
-        let (status, told) = call(&self.admin, method, path, &body).await;
-        (status, told.to_string())
     }
 
     pub(crate) async fn as_agent(&self, method: &str, path: &str, body: Json) -> (u16, String) {

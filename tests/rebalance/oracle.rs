@@ -70,7 +70,7 @@ fn cost(start: &Plant, trial: &Trial, proposals: &[Proposal]) -> f64 {
 /// CPUs outside of the last of the caches that a container runs on.
 fn others_than_last(topology: &Topology, cpus: &CpuSet) -> CpuSet {
     let caches = topology.caches().iter().filter(|it| it.level == 3);
-    let last = caches.map(|it| it.cpus.intersection(cpus)).filter(|it| !it.is_empty()).last();
+    let last = caches.map(|it| it.cpus.intersection(cpus)).rfind(|it| !it.is_empty());
     last.map_or_else(CpuSet::new, |last| cpus.difference(&last))
 }
 

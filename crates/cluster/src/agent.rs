@@ -59,11 +59,16 @@ pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<(
     let (world, known) = watch::channel(World::default());
     let (of_topology, of_node) = (known.clone(), known.clone());
     let (found, labels) = watch::channel(None);
+    let has_topology = options.parts.contains(&Part::NodeTopology);
+    // Whether all was done for the NodeResourceTopology that can be.
+    let (settled, is_settled) = watch::channel(!has_topology);
     let topology = async {
-        if options.parts.contains(&Part::NodeTopology) {
-            publish_node_topology(&cluster, &daemon, of_topology).await;
+        match has_topology {
+            true => publish_node_topology(&cluster, &daemon, of_topology, &settled).await,
+            false => withdraw_unchosen_topology(&cluster).await,
         }
     };
+    let followed = Followed { world: of_node, labels, is_settled };
     let mut agent = Agent::new(&options.node, &cluster, &daemon, known);
     tokio::join!(
         watch_node(&cluster, &world),
@@ -72,7 +77,7 @@ pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<(
         carry_events(&options.node, &cluster, &daemon),
         topology,
         publish_features(&daemon, &options.features, found),
-        publish_node(&cluster, &daemon, Followed { world: of_node, labels }, &options.parts),
+        publish_node(&cluster, &daemon, followed, &options.parts),
     );
     Ok(())
 }
@@ -85,6 +90,16 @@ pub async fn withdraw(node: &str) -> anyhow::Result<()> {
     let cluster = Cluster::connect(node).await?;
     cluster.withdraw_node_topology().await?;
     withdraw_node(&cluster).await
+}
+
+/// Takes back the NodeResourceTopology of an earlier agent that published it, so that no scheduler goes on to believe it.
+async fn withdraw_unchosen_topology(cluster: &Cluster) {
+    let [mut pause, last] = RETRY;
+    while let Err(error) = cluster.withdraw_node_topology().await {
+        tracing::warn!(?pause, "{error:#}");
+        sleep(pause).await;
+        pause = (pause * 2).min(last);
+    }
 }
 
 async fn watch_node(cluster: &Cluster, world: &watch::Sender<World>) {

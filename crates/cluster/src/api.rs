@@ -8,7 +8,8 @@ use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::response::StatusCause;
+use kube::core::{ApiResource, GroupVersionKind, Status};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::Value as Json;
@@ -87,6 +88,13 @@ async fn outcome<T>(
     }
 }
 
+/// Whether an apply was refused because of fields that kubelet has written, and of no others.
+fn is_kubelets(status: &Status) -> bool {
+    let causes = status.details.as_ref().map(|it| it.causes.as_slice()).unwrap_or_default();
+    let is_so = |it: &StatusCause| it.message.starts_with("conflict with \"kubelet\"");
+    status.code == 409 && !causes.is_empty() && causes.iter().all(is_so)
+}
+
 impl Cluster {
     /// By `KUBECONFIG`, or as a pod.
     ///
@@ -133,7 +141,7 @@ impl Cluster {
         Ok(found.as_ref().map(node_object))
     }
 
-    /// Writes a part of the own Node. Extended resources are taken back from kubelet, which zeroes them when it registers.
+    /// Writes a part of the own Node. Extended resources are taken back from kubelet, which zeroes them when it registers, and from no other program.
     pub(crate) async fn write_node(&self, write: &NodeWrite) -> anyhow::Result<Outcome> {
         let (api, name) = (self.own_node(), &self.node);
         let work = async {
@@ -147,8 +155,14 @@ impl Cluster {
                     api.patch(name, &params, &Patch::Apply(object)).await
                 }
                 NodeWrite::Capacity(object) => {
-                    let params = PatchParams::apply(CAPACITY_MANAGER).force();
-                    api.patch_status(name, &params, &Patch::Apply(object)).await
+                    let (params, patch) =
+                        (PatchParams::apply(CAPACITY_MANAGER), Patch::Apply(object));
+                    match api.patch_status(name, &params, &patch).await {
+                        Err(kube::Error::Api(status)) if is_kubelets(&status) => {
+                            api.patch_status(name, &params.force(), &patch).await
+                        }
+                        done => done,
+                    }
                 }
                 NodeWrite::Taints(patch) => {
                     let params = PatchParams {
@@ -192,8 +206,9 @@ impl Cluster {
             .into_iter()
             .flatten()
             .filter(has_zones)
-            .all(|it| it["manager"] == TOPOLOGY_MANAGER);
-        if is_own {
+            .map(|it| it["manager"] == TOPOLOGY_MANAGER)
+            .reduce(|all, one| all && one);
+        if is_own == Some(true) {
             let params = DeleteParams::default();
             let deleted = api.delete(&self.node, &params);
             outcome("deleting the NodeResourceTopology", deleted).await?;
@@ -257,4 +272,35 @@ impl Cluster {
 /// What the agent needs of a Node.
 pub(crate) fn node_object(node: &DynamicObject) -> NodeObject {
     NodeObject::read(&serde_json::to_value(node).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(code: u16, causes: &[&str], expected: bool) {
+        let causes: Vec<Json> = causes
+            .iter()
+            .map(|it| json!({ "reason": "FieldManagerConflict", "message": it, "field": ".status.capacity.a/b" }))
+            .collect();
+        let status = json!({ "status": "Failure", "message": "", "reason": "Conflict", "code": code, "details": { "causes": causes } });
+        let status: Status = serde_json::from_value(status).unwrap();
+        assert_eq!(is_kubelets(&status), expected, "{status:?}");
+    }
+
+    #[test]
+    fn resources_are_taken_back_from_kubelet_alone() {
+        let (kubelet, other) = (
+            "conflict with \"kubelet\" with subresource \"status\" using v1",
+            "conflict with \"other\" with subresource \"status\" using v1",
+        );
+        check(409, &[kubelet], true);
+        check(409, &[kubelet, kubelet], true);
+        check(409, &[kubelet, other], false);
+        check(409, &[other], false);
+        check(409, &[], false);
+        check(422, &[kubelet], false);
+    }
 }

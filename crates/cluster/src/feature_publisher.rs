@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::daemon::{Daemon, Method};
 use crate::feature_file::{render_features, write_features};
-use crate::feature_rules::{Rule, apply_rules, parse_rules};
-use crate::feature_set::{Attributes, FeatureSet, feature_labels};
+use crate::feature_rules::{Rule, apply_rules, is_writable, parse_rules};
+use crate::feature_set::{Attributes, FeatureLabels, FeatureSet, feature_labels};
 
 /// How often features are looked at: they change with kernel, devices and configuration only.
 const LOOK: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub struct FeatureOptions {
 }
 
 /// Labels for the Node; `None`: not known yet.
-pub(crate) type Labels = Option<Attributes>;
+pub(crate) type Labels = Option<FeatureLabels>;
 
 /// Runs until the process ends.
 pub(crate) async fn publish_features(
@@ -39,12 +39,11 @@ pub(crate) async fn publish_features(
     labels: watch::Sender<Labels>,
 ) {
     if *options == FeatureOptions::default() {
-        labels.send_replace(Some(Attributes::new()));
+        labels.send_replace(Some(FeatureLabels::default()));
         // Others wait for the next value.
         return labels.closed().await;
     }
-    let mut publisher =
-        Publisher { options, rules: Vec::new(), written: None, said: String::new() };
+    let mut publisher = Publisher::new(options);
     loop {
         match ask(daemon).await {
             Ok(features) => {
@@ -77,21 +76,43 @@ struct Publisher<'a> {
     /// Features in the file, and since when.
     written: Option<(FeatureSet, Instant)>,
     said: String,
+    /// Labels of rules that were last left out.
+    left_out: Vec<String>,
 }
 
-impl Publisher<'_> {
-    fn labels(&mut self, features: &FeatureSet) -> Attributes {
+impl<'a> Publisher<'a> {
+    fn new(options: &'a FeatureOptions) -> Publisher<'a> {
+        let (said, left_out) = (String::new(), Vec::new());
+        Publisher { options, rules: Vec::new(), written: None, said, left_out }
+    }
+
+    fn labels(&mut self, features: &FeatureSet) -> FeatureLabels {
         if let Some(path) = &self.options.profiles {
             match read_rules(path) {
                 Ok(rules) => self.rules = rules,
                 Err(error) => self.say(format!("the rules that were good last hold: {error:#}")),
             }
         }
-        let mut labels = apply_rules(&self.rules, features);
-        if self.options.has_labels {
-            labels.extend(feature_labels(features));
+        let (of_rules, refused) =
+            apply_rules(&self.rules, features).into_iter().partition(|(name, _)| is_writable(name));
+        self.leave_out(refused);
+        let is_made = self.options.has_labels;
+        let of_features = if is_made { feature_labels(features) } else { Attributes::new() };
+        FeatureLabels { of_features, of_rules }
+    }
+
+    /// One label that the API server refuses would keep all others away.
+    fn leave_out(&mut self, labels: Attributes) {
+        let names: Vec<String> = labels.into_keys().collect();
+        if self.left_out != names {
+            if !names.is_empty() {
+                let names = names.join(", ");
+                tracing::warn!(
+                    "the agent may not write labels of these prefixes, which are left out: {names}"
+                );
+            }
+            self.left_out = names;
         }
-        labels
     }
 
     fn write_file(&mut self, features: &FeatureSet) {
@@ -121,4 +142,23 @@ fn read_rules(path: &Path) -> anyhow::Result<Vec<Rule>> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     parse_rules(&text).with_context(|| shown.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_may_not_be_written_keeps_no_other_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("rules.yaml");
+        let text = "rules: [{name: r, labels: {example.com/a: x, b: y, bayplan.dev/c: z}}]";
+        std::fs::write(&path, text).unwrap();
+        let options = FeatureOptions { profiles: Some(path), ..FeatureOptions::default() };
+        let mut publisher = Publisher::new(&options);
+        let labels = publisher.labels(&FeatureSet::default());
+        let names: Vec<&str> = labels.of_rules.keys().map(String::as_str).collect();
+        assert_eq!(names, ["bayplan.dev/c", "feature.node.kubernetes.io/b"]);
+        assert_eq!(publisher.left_out, ["example.com/a"]);
+    }
 }

@@ -14,7 +14,9 @@ use crate::feature_set::{Attributes, FeatureSet, LABELS, is_label_value};
 
 /// Domain in which a rule finds what earlier ones have said.
 const MATCHED: &str = "rule.matched";
-/// Prefixes of labels below `kubernetes.io` that are free.
+/// Prefixes of labels beside [`FREE`] that the agent may write.
+const OWN: [&str; 3] = ["bayplan.dev", "cmk.intel.com", "power.intel.com"];
+/// Prefixes of labels below `kubernetes.io` that are free, also with names before them.
 const FREE: [&str; 2] = ["feature.node.kubernetes.io", "profile.node.kubernetes.io"];
 
 /// A document: a NodeFeatureRule, or its `spec` alone.
@@ -196,15 +198,37 @@ impl Rule {
     }
 }
 
+fn is_below(prefix: &str, domain: &str) -> bool {
+    prefix.strip_suffix(domain).is_some_and(|it| it.is_empty() || it.ends_with('.'))
+}
+
+/// Whether it can be a label's prefix: a DNS name, or nothing.
+fn is_prefix(prefix: &str) -> bool {
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_part = |it: &str| {
+        let ends = [it.chars().next(), it.chars().next_back()];
+        ends.into_iter().all(is_end) && it.chars().all(is_inner)
+    };
+    prefix.is_empty() || (prefix.len() <= 253 && prefix.split('.').all(is_part))
+}
+
+/// Whether the agent may write a label of this name, its prefix included; the admission policy `bayplan-own-node` has the same list.
+pub(crate) fn is_writable(name: &str) -> bool {
+    let (prefix, _) = name.split_once('/').unwrap_or(("", name));
+    OWN.contains(&prefix) || FREE.into_iter().any(|it| is_below(prefix, it))
+}
+
 fn check_label(name: &str, value: &str) -> anyhow::Result<()> {
     ensure!(is_label_value(value), "`{value}` of the label {name} cannot be a label's value");
     let (prefix, last) = name.split_once('/').unwrap_or(("", name));
-    ensure!(!last.is_empty() && is_label_value(last), "`{name}` cannot be the name of a label");
-    let is_below = |it: &str| prefix == it || prefix.ends_with(&format!(".{it}"));
-    if FREE.into_iter().any(is_below) {
-        return Ok(());
-    }
-    if ["kubernetes.io", "k8s.io"].into_iter().any(is_below) {
+    let is_name = !last.is_empty() && is_label_value(last);
+    ensure!(
+        is_name && (prefix.is_empty() != name.contains('/')) && is_prefix(prefix),
+        "`{name}` cannot be the name of a label"
+    );
+    let is_free = FREE.into_iter().any(|it| is_below(prefix, it));
+    if !is_free && ["kubernetes.io", "k8s.io"].into_iter().any(|it| is_below(prefix, it)) {
         bail!("the label {name} is Kubernetes' own; expected one below {}", FREE.join(" or "));
     }
     Ok(())
@@ -402,6 +426,14 @@ rules: [{name: other, labels: {x: y}, matchFeatures: [{feature: rule.matched, ma
             ],
         );
         check_text(
+            &rule("labels: {Example_com/a: x}"),
+            expect!["the rule r: `Example_com/a` cannot be the name of a label"],
+        );
+        check_text(
+            &rule("labels: {/a: x}"),
+            expect!["the rule r: `/a` cannot be the name of a label"],
+        );
+        check_text(
             &rule("labels: {a: 'not a value'}"),
             expect!["the rule r: `not a value` of the label a cannot be a label's value"],
         );
@@ -409,5 +441,21 @@ rules: [{name: other, labels: {x: y}, matchFeatures: [{feature: rule.matched, ma
         assert!(parse_rules(&rule("labelsTemplate: x")).is_err());
         assert!(parse_rules(&rule("matchAll: []")).is_err());
         assert!(parse_rules(&expression("{op: Equals}")).is_err());
+    }
+
+    #[test]
+    fn labels_that_the_policy_refuses_are_known() {
+        for (name, expected) in [
+            ("bayplan.dev/a", true),
+            ("power.intel.com/a", true),
+            ("feature.node.kubernetes.io/a", true),
+            ("x.profile.node.kubernetes.io/a", true),
+            ("xfeature.node.kubernetes.io/a", false),
+            ("x.bayplan.dev/a", false),
+            ("example.com/a", false),
+            ("a", false),
+        ] {
+            assert_eq!(is_writable(name), expected, "{name}");
+        }
     }
 }

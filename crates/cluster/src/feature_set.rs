@@ -23,6 +23,15 @@ const PCI_CLASSES: [&str; 4] = ["03", "0b40", "0b80", "12"];
 /// Characters of a label's name or value.
 const NAME_MAX: usize = 63;
 
+/// Labels for the Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FeatureLabels {
+    /// Those that NFD makes too, and Bayplan's own.
+    pub(crate) of_features: Attributes,
+    /// What rules say.
+    pub(crate) of_rules: Attributes,
+}
+
 /// By domain, such as `cpu.cpuid`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -66,20 +75,16 @@ pub(crate) fn feature_labels(features: &FeatureSet) -> Attributes {
         say(format!("cpu-rdt.{flag}"), "true");
     }
     for (domain, prefix) in [
+        ("cpu.cstate", "cpu-cstate."),
         ("cpu.model", "cpu-model."),
+        ("cpu.pstate", "cpu-pstate."),
         ("kernel.version", "kernel-version."),
         ("system.osrelease", "system-os_release."),
     ] {
         features.attributes(domain).for_each(|(name, value)| say(format!("{prefix}{name}"), value));
     }
-    for (name, value) in features.attributes("cpu.pstate") {
-        let name = if name == "scaling" { "scaling_governor" } else { name };
-        say(format!("cpu-pstate.{name}"), value);
-    }
     for (domain, name, label) in [
-        ("cpu.cstate", "enabled", "cpu-cstate.enabled"),
         ("cpu.sst", "bf.enabled", "cpu-power.sst_bf.enabled"),
-        ("cpu.topology", "hardware_multithreading", "cpu-hardware_multithreading"),
         ("memory.numa", "is_numa", "memory-numa"),
         ("memory.swap", "enabled", "memory-swap"),
         ("kernel.selinux", "enabled", "kernel-selinux.enabled"),
@@ -87,6 +92,10 @@ pub(crate) fn feature_labels(features: &FeatureSet) -> Attributes {
         if features.is_true(domain, name) {
             say(label.to_owned(), "true");
         }
+    }
+    let threads = features.attributes("cpu.topology");
+    for (name, value) in threads.filter(|(it, _)| *it == "hardware_multithreading") {
+        say(format!("cpu-{name}"), value);
     }
     let options = features.attributes("kernel.config");
     for (option, value) in options.filter(|(it, _)| OPTIONS.contains(&it.as_str())) {
@@ -151,7 +160,7 @@ mod tests {
     fn labels_have_the_names_of_nfd() {
         let features: FeatureSet = serde_json::from_str(
             r#"{"flags": {"cpu.cpuid": ["AVX512BW", "SSE4"], "cpu.rdt": ["RDTL3CA"], "kernel.loadedmodule": ["kvm"]},
-                "attributes": {"cpu.model": {"vendor_id": "Intel", "id": "143"}, "cpu.pstate": {"turbo": "true", "scaling": "powersave"},
+                "attributes": {"cpu.model": {"vendor_id": "Intel", "id": "143"}, "cpu.pstate": {"turbo": "true", "scaling_governor": "powersave"},
                     "cpu.cstate": {"enabled": "false"}, "cpu.topology": {"hardware_multithreading": "true", "socket_count": "2"},
                     "kernel.config": {"NO_HZ": "y", "X86": "y"}, "kernel.version": {"full": "6.12.1+odd/", "major": "6"},
                     "memory.numa": {"is_numa": "true"}, "local.feature": {"bayplan.dev/l3-groups": "4"}},
@@ -166,6 +175,7 @@ mod tests {
         expect![[r#"
             bayplan.dev/l3-groups=4
             feature.node.kubernetes.io/cpu-cpuid.AVX512BW=true
+            feature.node.kubernetes.io/cpu-cstate.enabled=false
             feature.node.kubernetes.io/cpu-hardware_multithreading=true
             feature.node.kubernetes.io/cpu-model.id=143
             feature.node.kubernetes.io/cpu-model.vendor_id=Intel

@@ -24,6 +24,7 @@ mod node_writes;
 mod object;
 mod part;
 mod precedence;
+mod quantity;
 mod report;
 #[cfg(test)]
 mod telemetry;

@@ -9,12 +9,12 @@ use tokio::time::sleep;
 use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, DaemonStatus, Method};
 use crate::feature_publisher::Labels;
-use crate::feature_set::Attributes;
+use crate::feature_set::FeatureLabels;
 use crate::node_topology::ZoneReport;
 use crate::node_wishes::{DaemonView, no_wishes, node_wishes};
-use crate::node_writes::node_writes;
+use crate::node_writes::{NodeWrite, node_writes, startup_write};
 use crate::object::NodeObject;
-use crate::part::Parts;
+use crate::part::{Part, Parts};
 use crate::topology_publisher::{hear_change, zones};
 use crate::watching::{LOOK, World};
 
@@ -31,6 +31,8 @@ pub(crate) struct Followed {
     pub(crate) world: watch::Receiver<World>,
     /// Labels of features and profiles.
     pub(crate) labels: watch::Receiver<Labels>,
+    /// Whether all was done for the NodeResourceTopology that can be.
+    pub(crate) is_settled: watch::Receiver<bool>,
 }
 
 /// Runs until the process ends.
@@ -43,12 +45,14 @@ pub(crate) async fn publish_node(
     loop {
         let node = followed.world.borrow_and_update().node.clone();
         let labels = followed.labels.borrow_and_update().clone();
+        let is_settled = *followed.is_settled.borrow_and_update();
         let (mut change, mut pause) = (None, Duration::ZERO);
         if let Some(node) = node {
             match look(daemon).await {
                 Ok(seen) => {
                     change = Some(seen.report.change);
-                    pause = round(cluster, &node, parts, &seen, labels.as_ref()).await;
+                    let may_start = seen.is_ready && is_settled && parts.contains(&Part::Taints);
+                    pause = round(cluster, &node, parts, &seen, labels.as_ref(), may_start).await;
                 }
                 Err(_) => pause = LOOK,
             }
@@ -57,6 +61,7 @@ pub(crate) async fn publish_node(
         tokio::select! {
             _ = followed.world.changed() => {}
             _ = followed.labels.changed() => {}
+            _ = followed.is_settled.changed() => {}
             () = hear_change(daemon, change), if change.is_some() => {}
             () = sleep(LOOK) => {}
         }
@@ -78,35 +83,44 @@ async fn look(daemon: &impl Daemon) -> Result<Seen, String> {
     Ok(Seen { report, is_placing: status.mode == "placing", is_ready: ready.is_good() })
 }
 
-/// Writes what differs. Out: how long nothing is to be tried.
+/// Writes what differs; where nothing does, pods may come. Out: how long nothing is to be tried.
 async fn round(
     cluster: &Cluster,
     node: &NodeObject,
     parts: &Parts,
     seen: &Seen,
-    features: Option<&Attributes>,
+    features: Option<&FeatureLabels>,
+    may_start: bool,
 ) -> Duration {
     let Seen { report, is_placing, is_ready } = seen;
-    let view = DaemonView { report, is_placing: *is_placing, is_ready: *is_ready, features };
-    let writes = node_writes(node, &node_wishes(node, parts, &view));
+    let view = DaemonView { report, is_placing: *is_placing, features };
+    let mut writes = node_writes(node, &node_wishes(node, parts, &view));
+    if writes.is_empty() && may_start {
+        writes.extend(startup_write(node));
+    }
     let mut pause = if *is_ready { Duration::ZERO } else { SOON };
     for write in writes {
-        pause = PAUSE;
-        match cluster.write_node(&write).await {
-            Ok(Outcome::Done) => tracing::info!("the Node is written: {write:?}"),
-            Ok(Outcome::Absent) => tracing::warn!("the Node is gone"),
-            // Of labels another program owns one; of taints the list is another one by now.
-            Ok(Outcome::Conflict(message)) => {
-                tracing::warn!("the Node is not written, tried again: {message}");
-                pause = RETRY.min(pause * 2);
-            }
-            Err(error) => {
-                tracing::warn!("{error:#}");
-                pause = RETRY;
-            }
-        }
+        pause = pause.max(carry_out(cluster, &write).await);
     }
     pause
+}
+
+/// Out: how long nothing is to be tried.
+async fn carry_out(cluster: &Cluster, write: &NodeWrite) -> Duration {
+    match cluster.write_node(write).await {
+        Ok(Outcome::Done) => tracing::info!("the Node is written: {write:?}"),
+        Ok(Outcome::Absent) => tracing::warn!("the Node is gone"),
+        // Of labels another program owns one; of taints the list is another one by now.
+        Ok(Outcome::Conflict(message)) => {
+            tracing::warn!("the Node is not written, tried again: {message}");
+            return PAUSE * 2;
+        }
+        Err(error) => {
+            tracing::warn!("{error:#}");
+            return RETRY;
+        }
+    }
+    PAUSE
 }
 
 /// Takes everything of Bayplan off the Node.

@@ -5,17 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
-use crate::feature_set::Attributes;
+use crate::feature_set::{Attributes, FeatureLabels};
 use crate::node_topology::ZoneReport;
 use crate::object::NodeObject;
 use crate::part::{Part, Parts};
 
-/// Given by kubelet's `registerWithTaints`, taken away when the daemon is ready.
-const NOT_READY: &str = "bayplan.dev/not-ready";
+/// Given by kubelet's `registerWithTaints`, taken away when the daemon is ready and everything else is written.
+pub(crate) const NOT_READY: &str = "bayplan.dev/not-ready";
 const DRAINING: &str = "bayplan.dev/draining";
 /// The master of Node Feature Discovery annotates the Nodes that it labels.
 const NFD: &str = "nfd.node.kubernetes.io/";
 const CMK: &str = "cmk";
+/// Of keys that are no other program's.
+const PREFIX: &str = "bayplan.dev/";
 /// Keys of taints outside of `bayplan.dev/` that are the agent's, so that they are found when they are not wanted any more.
 const OWN_TAINTS: &str = "bayplan.dev/own-taints";
 /// Kubelet refuses no pod for these: they say what the scheduler may send.
@@ -31,9 +33,8 @@ const CMK_POOLS: [(&str, &str); 2] = [
 pub(crate) struct DaemonView<'a> {
     pub(crate) report: &'a ZoneReport,
     pub(crate) is_placing: bool,
-    pub(crate) is_ready: bool,
     /// Labels of features and profiles; `None`: not known yet.
-    pub(crate) features: Option<&'a Attributes>,
+    pub(crate) features: Option<&'a FeatureLabels>,
 }
 
 /// Everything of the Node object that is the agent's.
@@ -54,14 +55,11 @@ pub(crate) fn node_wishes(node: &NodeObject, parts: &Parts, daemon: &DaemonView<
     let mut wishes = nothing(node);
     let has = |part: Part| parts.contains(&part);
     if has(Part::Taints) {
-        if daemon.is_ready {
-            wishes.taints.insert(NOT_READY.to_owned(), None);
-        }
         let draining = (!daemon.is_placing).then(|| "true".to_owned());
         wishes.taints.insert(DRAINING.to_owned(), draining);
     }
     if has(Part::Cmk) {
-        add_cmk(&mut wishes, daemon.report);
+        add_cmk(&mut wishes, node, daemon.report);
     }
     if has(Part::PowerClasses) {
         let cpus = allocatable_cpus(daemon.report).to_string();
@@ -75,10 +73,15 @@ pub(crate) fn node_wishes(node: &NodeObject, parts: &Parts, daemon: &DaemonView<
         let resources = types.map(|it| (resource(&it.name), it.members_max.to_string()));
         wishes.capacity.extend(resources);
     }
-    // NFD makes labels of the same names.
     let has_nfd = node.annotations.keys().any(|it| it.starts_with(NFD));
-    wishes.features =
-        daemon.features.map(|it| if has_nfd { Attributes::new() } else { it.clone() });
+    wishes.features = daemon.features.map(|it| {
+        let mut labels = it.of_rules.clone();
+        // NFD makes labels of the same names.
+        if !has_nfd {
+            labels.extend(it.of_features.clone());
+        }
+        labels
+    });
     wishes.annotations.extend(own_taints(node, &wishes));
     wishes
 }
@@ -95,16 +98,25 @@ pub(crate) fn no_wishes(node: &NodeObject) -> NodeWishes {
 
 /// Without wishes, but with the taints that may be there of earlier ones.
 fn nothing(node: &NodeObject) -> NodeWishes {
-    let listed = node.annotations.get(OWN_TAINTS).map(String::as_str).unwrap_or_default();
-    let listed = listed.split(',').filter(|it| !it.is_empty());
-    let keys = listed.chain([DRAINING]).map(|key| (key.to_owned(), None));
+    let keys = listed_taints(node).chain([DRAINING]).map(|key| (key.to_owned(), None));
     NodeWishes { taints: keys.collect(), ..NodeWishes::default() }
+}
+
+/// Foreign keys of taints that the Node's annotation lists as the agent's.
+fn listed_taints(node: &NodeObject) -> impl Iterator<Item = &str> {
+    let listed = node.annotations.get(OWN_TAINTS).map(String::as_str).unwrap_or_default();
+    listed.split(',').filter(|it| !it.is_empty())
+}
+
+/// Whether a taint of this key is found again when it is not wanted any more.
+pub(crate) fn can_be_found(node: &NodeObject, key: &str) -> bool {
+    key.starts_with(PREFIX) || listed_taints(node).any(|it| it == key)
 }
 
 /// The annotation that lists foreign keys of taints that are the agent's, wanted or still there.
 fn own_taints(node: &NodeObject, wishes: &NodeWishes) -> Option<(String, String)> {
     let is_there = |key: &str| node.taints.iter().any(|it| is_taint(it, key));
-    let foreign = wishes.taints.iter().filter(|(key, _)| !key.starts_with("bayplan.dev/"));
+    let foreign = wishes.taints.iter().filter(|(key, _)| !key.starts_with(PREFIX));
     let listed = foreign.filter(|(key, value)| value.is_some() || is_there(key));
     let keys: BTreeSet<&str> = listed.map(|(key, _)| key.as_str()).collect();
     let text = keys.into_iter().collect::<Vec<_>>().join(",");
@@ -112,7 +124,7 @@ fn own_taints(node: &NodeObject, wishes: &NodeWishes) -> Option<(String, String)
 }
 
 /// CMK's label, taint and resources, where the configuration has its pools: groups with slots.
-fn add_cmk(wishes: &mut NodeWishes, report: &ZoneReport) {
+fn add_cmk(wishes: &mut NodeWishes, node: &NodeObject, report: &ZoneReport) {
     let slots = |pool: &str| report.group_types.iter().find(|it| it.has_slots && it.name == pool);
     let resources = CMK_POOLS.iter().filter_map(|(pool, resource)| Some((*resource, slots(pool)?)));
     let resources: Vec<_> =
@@ -121,7 +133,10 @@ fn add_cmk(wishes: &mut NodeWishes, report: &ZoneReport) {
         return;
     }
     wishes.labels.insert("cmk.intel.com/cmk-node".to_owned(), "true".to_owned());
-    wishes.taints.insert(CMK.to_owned(), Some("true".to_owned()));
+    // A taint that is there and not listed is another program's, and stays.
+    if can_be_found(node, CMK) || !node.taints.iter().any(|it| is_taint(it, CMK)) {
+        wishes.taints.insert(CMK.to_owned(), Some("true".to_owned()));
+    }
     wishes.capacity.extend(resources);
 }
 

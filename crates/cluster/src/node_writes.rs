@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
-use crate::node_wishes::{NodeWishes, is_taint, taint};
+use crate::node_wishes::{NOT_READY, NodeWishes, can_be_found, is_taint, taint};
 use crate::object::NodeObject;
+use crate::quantity::is_same;
 
 /// One call of the API server.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,8 +27,9 @@ pub(crate) enum NodeWrite {
 /// What brings the Node to what is wanted.
 pub(crate) fn node_writes(node: &NodeObject, wishes: &NodeWishes) -> Vec<NodeWrite> {
     let NodeObject { name, owned, .. } = node;
-    let is_metadata = is_so(&node.labels, &owned.labels, &wishes.labels)
-        && is_so(&node.annotations, &owned.annotations, &wishes.annotations);
+    let is_text = |found: &str, wanted: &str| found == wanted;
+    let is_metadata = is_so(&node.labels, &owned.labels, &wishes.labels, is_text)
+        && is_so(&node.annotations, &owned.annotations, &wishes.annotations, is_text);
     let metadata = (!is_metadata).then(|| {
         NodeWrite::Metadata(json!({
             "apiVersion": "v1", "kind": "Node",
@@ -35,13 +37,13 @@ pub(crate) fn node_writes(node: &NodeObject, wishes: &NodeWishes) -> Vec<NodeWri
         }))
     });
     let features = wishes.features.as_ref();
-    let features = features.filter(|it| !is_so(&node.labels, &owned.features, it));
+    let features = features.filter(|it| !is_so(&node.labels, &owned.features, it, is_text));
     let features = features.map(|labels| {
         NodeWrite::Features(json!({
             "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels },
         }))
     });
-    let is_capacity = is_so(&node.capacity, &owned.capacity, &wishes.capacity);
+    let is_capacity = is_so(&node.capacity, &owned.capacity, &wishes.capacity, is_same);
     let capacity = (!is_capacity).then(|| {
         NodeWrite::Capacity(json!({
             "apiVersion": "v1", "kind": "Node",
@@ -57,8 +59,17 @@ fn is_so(
     found: &BTreeMap<String, String>,
     owned: &BTreeSet<String>,
     wanted: &BTreeMap<String, String>,
+    is_same: impl Fn(&str, &str) -> bool,
 ) -> bool {
-    wanted.keys().eq(owned) && wanted.iter().all(|(key, value)| found.get(key) == Some(value))
+    let is_there =
+        |(key, value): (&String, &String)| found.get(key).is_some_and(|it| is_same(it, value));
+    wanted.keys().eq(owned) && wanted.iter().all(is_there)
+}
+
+/// What takes the startup taint away; `None`: it is not there. For a Node of which nothing else differs: with the taint gone, pods come.
+pub(crate) fn startup_write(node: &NodeObject) -> Option<NodeWrite> {
+    let taints = [(NOT_READY.to_owned(), None)].into();
+    taint_patch(node, &NodeWishes { taints, ..NodeWishes::default() }).map(NodeWrite::Taints)
 }
 
 /// From the end of the list on, so that positions stay what they are.
@@ -76,8 +87,9 @@ fn taint_patch(node: &NodeObject, wishes: &NodeWishes) -> Option<Json> {
         patch.push(json!({ "op": "remove", "path": path }));
         left -= 1;
     }
-    let wanted =
-        wishes.taints.iter().filter_map(|(key, value)| Some(taint(key, value.as_deref()?)));
+    // A taint of a foreign key has to be listed before it is added.
+    let wanted = wishes.taints.iter().filter(|(key, _)| can_be_found(node, key));
+    let wanted = wanted.filter_map(|(key, value)| Some(taint(key, value.as_deref()?)));
     let is_there = |it: &Json| {
         node.taints
             .iter()
@@ -102,6 +114,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
+    use crate::feature_set::FeatureLabels;
     use crate::node_topology::ZoneReport;
     use crate::node_wishes::{DaemonView, no_wishes, node_wishes};
     use crate::part::{Part, Parts};
@@ -112,13 +125,11 @@ mod tests {
     struct Case {
         parts: &'static [Part],
         is_placing: bool,
-        is_ready: bool,
         taints: Json,
         features: &'static [(&'static str, &'static str)],
     }
 
-    const CASE: Case =
-        Case { parts: &[], is_placing: true, is_ready: true, taints: Json::Null, features: &[] };
+    const CASE: Case = Case { parts: &[], is_placing: true, taints: Json::Null, features: &[] };
 
     fn render(writes: &[NodeWrite]) -> String {
         let lines = writes.iter().map(|it| match it {
@@ -140,21 +151,23 @@ mod tests {
         node.labels.insert("foreign".into(), "x".into());
         node.capacity.insert("cpu".into(), "8".into());
         node.taints = case.taints.as_array().cloned().unwrap_or_default();
-        let features = case
+        let of_features = case
             .features
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
             .collect();
+        let features = FeatureLabels { of_features, ..FeatureLabels::default() };
         let parts: Parts = case.parts.iter().copied().collect();
-        let daemon = DaemonView {
-            report: &report,
-            is_placing: case.is_placing,
-            is_ready: case.is_ready,
-            features: Some(&features),
-        };
-        let wishes = node_wishes(&node, &parts, &daemon);
-        let writes = node_writes(&node, &wishes);
-        writes.iter().for_each(|it| carry_out(&mut node, it, &wishes));
+        let daemon =
+            DaemonView { report: &report, is_placing: case.is_placing, features: Some(&features) };
+        let mut writes = Vec::new();
+        // The second round adds what the first one has listed.
+        for _ in 0..2 {
+            let wishes = node_wishes(&node, &parts, &daemon);
+            let round = node_writes(&node, &wishes);
+            round.iter().for_each(|it| carry_out(&mut node, it, &wishes));
+            writes.extend(round);
+        }
         assert_eq!(node_writes(&node, &node_wishes(&node, &parts, &daemon)), []);
         let back = node_writes(&node, &no_wishes(&node));
         expected.assert_eq(&format!("{}\nback:\n{}", render(&writes), render(&back)));
@@ -211,18 +224,12 @@ mod tests {
         check(
             &Case { parts: &[Part::Taints], taints: taints.clone(), ..CASE },
             expect![[r#"
-            taints [{"op":"test","path":"/spec/taints/2","value":{"effect":"NoSchedule","key":"bayplan.dev/not-ready","value":"true"}},{"op":"remove","path":"/spec/taints/2"},{"op":"test","path":"/spec/taints/0","value":{"effect":"NoSchedule","key":"bayplan.dev/not-ready","value":"true"}},{"op":"remove","path":"/spec/taints/0"}]
-            back:
-        "#]],
+
+                back:
+                taints [{"op":"test","path":"/spec/taints/2","value":{"effect":"NoSchedule","key":"bayplan.dev/not-ready","value":"true"}},{"op":"remove","path":"/spec/taints/2"},{"op":"test","path":"/spec/taints/0","value":{"effect":"NoSchedule","key":"bayplan.dev/not-ready","value":"true"}},{"op":"remove","path":"/spec/taints/0"}]"#]],
         );
         check(
-            &Case {
-                parts: &[Part::Taints],
-                taints,
-                is_ready: false,
-                is_placing: false,
-                features: &[],
-            },
+            &Case { parts: &[Part::Taints], taints, is_placing: false, features: &[] },
             expect![[r#"
                 taints [{"op":"add","path":"/spec/taints/-","value":{"effect":"NoSchedule","key":"bayplan.dev/draining","value":"true"}}]
                 back:
@@ -235,13 +242,13 @@ mod tests {
         check(
             &Case { parts: &[Part::Cmk], ..CASE },
             expect![[r#"
-            metadata {"cmk.intel.com/cmk-node":"true"} {"bayplan.dev/own-taints":"cmk"}
-            taints [{"op":"test","path":"/metadata/resourceVersion","value":"7"},{"op":"add","path":"/spec/taints","value":[{"effect":"NoSchedule","key":"cmk","value":"true"}]}]
-            capacity {"cmk.intel.com/exclusive-cores":"4"}
-            back:
-            metadata {} {"bayplan.dev/own-taints":"cmk"}
-            taints [{"op":"test","path":"/spec/taints/0","value":{"effect":"NoSchedule","key":"cmk","value":"true"}},{"op":"remove","path":"/spec/taints/0"}]
-            capacity {}"#]],
+                metadata {"cmk.intel.com/cmk-node":"true"} {"bayplan.dev/own-taints":"cmk"}
+                capacity {"cmk.intel.com/exclusive-cores":"4"}
+                taints [{"op":"test","path":"/metadata/resourceVersion","value":"7"},{"op":"add","path":"/spec/taints","value":[{"effect":"NoSchedule","key":"cmk","value":"true"}]}]
+                back:
+                metadata {} {"bayplan.dev/own-taints":"cmk"}
+                taints [{"op":"test","path":"/spec/taints/0","value":{"effect":"NoSchedule","key":"cmk","value":"true"}},{"op":"remove","path":"/spec/taints/0"}]
+                capacity {}"#]],
         );
     }
 
@@ -267,15 +274,50 @@ mod tests {
         );
         let mut node = NodeObject::default();
         node.annotations.insert("nfd.node.kubernetes.io/feature-labels".into(), "x".into());
-        let features = [("a".to_owned(), "b".to_owned())].into();
+        let label = |key: &str| [(key.to_owned(), "b".to_owned())].into();
+        let mut features = FeatureLabels { of_features: label("a"), ..FeatureLabels::default() };
         let report = ZoneReport::default();
-        let daemon = DaemonView {
-            report: &report,
-            is_placing: true,
-            is_ready: true,
-            features: Some(&features),
+        let writes = |features: &FeatureLabels| {
+            let daemon = DaemonView { report: &report, is_placing: true, features: Some(features) };
+            render(&node_writes(&node, &node_wishes(&node, &Parts::new(), &daemon)))
         };
-        assert_eq!(node_writes(&node, &node_wishes(&node, &Parts::new(), &daemon)), []);
+        assert_eq!(writes(&features), "");
+        features.of_rules = label("of-a-rule");
+        assert_eq!(writes(&features), r#"features {"of-a-rule":"b"}"#);
+    }
+
+    #[test]
+    fn the_startup_taint_goes_by_a_write_of_its_own() {
+        let foreign = json!({ "key": "foreign", "effect": "NoSchedule" });
+        let mut node = NodeObject::default();
+        assert_eq!(startup_write(&node), None);
+        node.taints = vec![foreign, taint(NOT_READY, "true")];
+        expect![[r#"taints [{"op":"test","path":"/spec/taints/1","value":{"effect":"NoSchedule","key":"bayplan.dev/not-ready","value":"true"}},{"op":"remove","path":"/spec/taints/1"}]"#]].assert_eq(&render(startup_write(&node).as_slice()));
+    }
+
+    #[test]
+    fn a_taint_of_cmk_that_is_another_programs_stays() {
+        for value in ["true", "other"] {
+            check(
+                &Case { parts: &[Part::Cmk], taints: json!([taint("cmk", value)]), ..CASE },
+                expect![[r#"
+                    metadata {"cmk.intel.com/cmk-node":"true"} {}
+                    capacity {"cmk.intel.com/exclusive-cores":"4"}
+                    back:
+                    metadata {} {}
+                    capacity {}"#]],
+            );
+        }
+    }
+
+    #[test]
+    fn a_resource_in_another_notation_is_not_written_again() {
+        let capacity = [("a/b".to_owned(), "1000".to_owned())].into();
+        let wishes = NodeWishes { capacity, ..NodeWishes::default() };
+        let mut node = NodeObject::default();
+        node.owned.capacity.insert("a/b".into());
+        node.capacity.insert("a/b".into(), "1k".into());
+        assert_eq!(node_writes(&node, &wishes), []);
     }
 
     #[test]

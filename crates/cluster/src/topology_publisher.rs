@@ -32,14 +32,16 @@ const WAIT: u64 = 15;
 /// Namespace and name of the pods of the fingerprint; `None`: not known yet.
 type Pods = Option<BTreeSet<(String, String)>>;
 
-/// Runs until the process ends.
+/// Runs until the process ends. `settled` becomes true when the object is written, or is another program's, or of a kind that the API server does not know.
 pub(crate) async fn publish_node_topology(
     cluster: &Cluster,
     daemon: &impl Daemon,
     world: watch::Receiver<World>,
+    settled: &watch::Sender<bool>,
 ) {
     let (told, pods) = watch::channel(None);
-    let publisher = Publisher { cluster, daemon, world, pods, written: None, said: String::new() };
+    let (written, said) = (None, String::new());
+    let publisher = Publisher { cluster, daemon, world, pods, settled, written, said };
     tokio::join!(watch_pods(cluster, &told), publisher.run());
 }
 
@@ -80,6 +82,8 @@ struct Publisher<'a, D> {
     daemon: &'a D,
     world: watch::Receiver<World>,
     pods: watch::Receiver<Pods>,
+    /// Set when the object is written, or cannot be because of others.
+    settled: &'a watch::Sender<bool>,
     written: Option<(Json, Instant)>,
     /// The last message, so that what goes on is said once.
     said: String,
@@ -95,12 +99,7 @@ impl<D: Daemon> Publisher<'_, D> {
             sleep(pause).await;
             let left =
                 self.written.as_ref().map_or(every, |(_, at)| every.saturating_sub(at.elapsed()));
-            tokio::select! {
-                _ = self.world.changed() => {}
-                _ = self.pods.changed() => {}
-                () = hear_change(self.daemon, change) => {}
-                () = sleep(left) => {}
-            }
+            await_news(self.daemon, &mut self.world, &mut self.pods, change, left).await;
         }
     }
 
@@ -124,7 +123,11 @@ impl<D: Daemon> Publisher<'_, D> {
         if self.written.as_ref().is_some_and(is_known) {
             return Duration::ZERO;
         }
-        match self.cluster.apply_node_topology(&object).await {
+        let done = self.cluster.apply_node_topology(&object).await;
+        if done.is_ok() {
+            self.settled.send_if_modified(|it| !std::mem::replace(it, true));
+        }
+        let pause = match done {
             Ok(Outcome::Done) => {
                 self.say("the NodeResourceTopology is published".to_owned());
                 self.written = Some((object, Instant::now()));
@@ -147,7 +150,12 @@ impl<D: Daemon> Publisher<'_, D> {
                 self.say(format!("{error:#}"));
                 RETRY
             }
+        };
+        if pause != PAUSE {
+            // What was not written is tried again after the pause, without another change.
+            *change = None;
         }
+        pause
     }
 
     fn say(&mut self, text: String) {
@@ -155,6 +163,23 @@ impl<D: Daemon> Publisher<'_, D> {
             tracing::info!("{text}");
             self.said = text;
         }
+    }
+}
+
+/// Comes back after a change of what is written, or after this time. The daemon is not asked before Node and pods are known: nothing can be written until then.
+async fn await_news(
+    daemon: &impl Daemon,
+    world: &mut watch::Receiver<World>,
+    pods: &mut watch::Receiver<Pods>,
+    change: Option<u64>,
+    left: Duration,
+) {
+    let is_known = world.borrow().node.is_some() && pods.borrow().is_some();
+    tokio::select! {
+        _ = world.changed() => {}
+        _ = pods.changed() => {}
+        () = hear_change(daemon, change), if is_known => {}
+        () = sleep(left) => {}
     }
 }
 
@@ -180,5 +205,40 @@ pub(crate) async fn hear_change(daemon: &impl Daemon, seen: Option<u64>) {
             Ok(_) => {}
             Err(_) => sleep(LOOK).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+    use crate::daemon::Answer;
+    use crate::object::NodeObject;
+
+    /// Answers each question at once.
+    struct Prompt;
+
+    impl Daemon for Prompt {
+        async fn ask(&self, _: Method, _: &str, _: String) -> Result<Answer, String> {
+            Ok(Answer { status: 200, body: br#"{"change": 3}"#.to_vec() })
+        }
+    }
+
+    /// Whether the next round begins at once.
+    async fn check(has_node: bool, has_pods: bool, expected: bool) {
+        let node = has_node.then(NodeObject::default);
+        let (_world, mut world) = watch::channel(World { node, configs: None });
+        let (_pods, mut pods) = watch::channel(has_pods.then(BTreeSet::new));
+        let news = await_news(&Prompt, &mut world, &mut pods, None, LOOK);
+        assert_eq!(news.now_or_never().is_some(), expected, "{has_node} {has_pods}");
+    }
+
+    #[tokio::test]
+    async fn the_daemon_is_not_asked_on_and_on_while_node_or_pods_are_unknown() {
+        check(false, false, false).await;
+        check(true, false, false).await;
+        check(false, true, false).await;
+        check(true, true, true).await;
     }
 }

@@ -271,6 +271,7 @@ impl Config {
             permissions: self.permissions.clone(),
             ceilings: self.ceilings,
             classes: self.class_names(),
+            has_groups: !self.groups.is_empty(),
             ..self.requests.rules(&self.reserved_namespaces)
         }
     }

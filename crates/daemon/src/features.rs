@@ -13,6 +13,8 @@ use bayplan_topology::{Level, Topology};
 use bayplan_types::{CpuPriority, CpuSet, MemoryKind};
 use serde::Serialize;
 
+use crate::cpuid_names::cpuid_names;
+
 const FORMAT: &str = "bayplan-features/1";
 /// The prefix of Bayplan's own.
 const OWN: &str = "bayplan.dev/";
@@ -37,7 +39,7 @@ fn features(topology: &Topology, facts: &FeatureFacts, power: &PowerOffer) -> Fe
     FeaturesView {
         format: FORMAT,
         flags: BTreeMap::from([
-            ("cpu.cpuid", facts.cpu_flags.iter().map(|it| cpuid_name(it)).collect()),
+            ("cpu.cpuid", cpuid_names(facts)),
             ("cpu.rdt", rdt_flags(facts)),
             ("kernel.loadedmodule", modules),
         ]),
@@ -73,28 +75,6 @@ fn named<T: ToString>(pairs: impl IntoIterator<Item = (&'static str, T)>) -> Att
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect()
 }
 
-/// NFD has the names of the library cpuid; most are the kernel's in capitals without `_`.
-const CPUID_NAMES: [(&str, &str); 13] = [
-    ("fma", "FMA3"),
-    ("aes", "AESNI"),
-    ("pni", "SSE3"),
-    ("sse4_1", "SSE4"),
-    ("sse4_2", "SSE42"),
-    ("pclmulqdq", "CLMUL"),
-    ("sha_ni", "SHA"),
-    ("abm", "LZCNT"),
-    ("ht", "HTT"),
-    ("mmxext", "MMXEXT"),
-    ("user_shstk", "CETSS"),
-    ("ibt", "CETIBT"),
-    ("flush_l1d", "FLUSH_L1D"),
-];
-
-fn cpuid_name(flag: &str) -> String {
-    let known = CPUID_NAMES.iter().find(|(kernel, _)| *kernel == flag);
-    known.map_or_else(|| flag.replace('_', "").to_uppercase(), |(_, name)| (*name).to_owned())
-}
-
 fn rdt_flags(facts: &FeatureFacts) -> BTreeSet<String> {
     const NAMES: [(&str, &str); 6] = [
         ("cqm", "RDTMON"),
@@ -123,11 +103,16 @@ fn cpu_model(facts: &FeatureFacts) -> Attributes {
     named(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))))
 }
 
+/// Of the driver intel_pstate alone; without it, or while it is off, nothing.
 fn pstate(facts: &FeatureFacts) -> Attributes {
+    let Some(status) = facts.pstate.as_deref().filter(|it| *it != "off") else {
+        return Attributes::new();
+    };
+    let governor = facts.governor.clone().filter(|_| status == "active");
     let pairs = [
-        ("status", facts.pstate.clone()),
+        ("status", Some(status.to_owned())),
         ("turbo", facts.turbo.map(|it| it.to_string())),
-        ("scaling", facts.governor.clone()),
+        ("scaling_governor", governor),
     ];
     named(pairs.into_iter().filter_map(|(name, value)| Some((name, value?))))
 }
@@ -154,6 +139,9 @@ fn cpu_topology(topology: &Topology) -> Attributes {
 }
 
 fn kernel_version(release: &str) -> Attributes {
+    // As a label's value can have it.
+    let full = release.replace(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c), "_");
+    let full = full.trim_matches(['-', '_', '.']);
     let number = |part: Option<&str>| {
         let part = part.unwrap_or_default();
         let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
@@ -162,7 +150,7 @@ fn kernel_version(release: &str) -> Attributes {
     let mut parts = release.split('.');
     let [major, minor, revision] = [(); 3].map(|()| number(parts.next()));
     let pairs =
-        [("full", release.to_owned()), ("major", major), ("minor", minor), ("revision", revision)];
+        [("full", full.to_owned()), ("major", major), ("minor", minor), ("revision", revision)];
     named(pairs.into_iter().filter(|(_, value)| !value.is_empty()))
 }
 
@@ -329,7 +317,7 @@ mod tests {
             all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         let facts = FeatureFacts {
-            cpu_flags: words("fma avx512bw avx512_vnni sse4_1 cat_l3 mba"),
+            cpu_flags: words("fma avx512bw avx512_vnni sse4_1 cat_l3 mba tdx_guest nonstop_tsc"),
             cpu_model: pairs(&[
                 ("vendor_id", "GenuineIntel"),
                 ("cpu family", "6"),
@@ -339,7 +327,7 @@ mod tests {
             turbo: Some(true),
             governor: Some("powersave".into()),
             cstate_max: Some(0),
-            release: "6.12.1-1-amd64".into(),
+            release: "6.12.1-1-amd64+odd".into(),
             config: pairs(&[("NO_HZ", "y")]),
             os: pairs(&[("ID", "debian"), ("VERSION_ID", "13.1"), ("NAME", "x")]),
             interfaces: vec![InterfaceFacts {
@@ -371,6 +359,14 @@ mod tests {
             storage.block: 1 first {"name": "nvme0n1", "rotational": "0"}
         "#]],
         );
+        let passive = FeatureFacts {
+            pstate: Some("passive".into()),
+            governor: Some("schedutil".into()),
+            ..FeatureFacts::default()
+        };
+        assert_eq!(pstate(&passive).into_keys().collect::<Vec<_>>(), ["status"]);
+        let other = FeatureFacts { turbo: Some(true), pstate: None, ..passive };
+        assert_eq!(pstate(&other), Attributes::new());
         check(
             "one-cpu",
             &FeatureFacts::default(),

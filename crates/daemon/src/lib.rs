@@ -9,6 +9,7 @@ mod cluster_config;
 mod colocation;
 pub mod config;
 mod control;
+mod cpuid_names;
 mod enforcer;
 mod event_loop;
 mod exits;

@@ -141,7 +141,7 @@ impl PodLookup {
     async fn devices(&self, [namespace, pod, container]: [&str; 3]) -> Vec<AssignedDevices> {
         let Some(line) = &self.resources else { return Vec::new() };
         let asked = line.ask(|| line.client.of(namespace, pod, container)).await;
-        self.in_time(asked, &format!("{namespace}/{pod}")).unwrap_or_default()
+        self.in_time(asked, format!("{namespace}/{pod}")).unwrap_or_default()
     }
 
     fn in_time<R>(&self, asked: Asked<R>, pod: impl Display) -> Option<R> {

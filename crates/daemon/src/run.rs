@@ -378,12 +378,17 @@ impl Daemon {
             tasks: core.tasks.into_iter().chain(tasks).collect(),
         };
         let mounts = mounts_of(&config);
-        let pods = PodLookup::new(&config, Arc::clone(&metrics));
-        let following = until(daemon.stop.clone(), pods.clone().follow(inbox));
-        daemon.tasks.push(daemon.losses.spare(Part::Pods, following));
+        let pods = daemon.follow_pods(&config, &metrics, inbox);
         let gate = Gate::new(syncer, current, metrics, sync_soon, mounts, enforcement, link);
-        let gate = gate.with_pods(pods);
-        daemon.serve_or_stop(gate, (core.looker, shown), systemd).await
+        daemon.serve_or_stop(gate.with_pods(pods), (core.looker, shown), systemd).await
+    }
+
+    /// Starts the task that follows what kubelet knows of pods.
+    fn follow_pods(&mut self, config: &Config, metrics: &Arc<Metrics>, inbox: Inbox) -> PodLookup {
+        let pods = PodLookup::new(config, Arc::clone(metrics));
+        let following = until(self.stop.clone(), pods.clone().follow(inbox));
+        self.tasks.push(self.losses.spare(Part::Pods, following));
+        pods
     }
 
     async fn serve_or_stop(

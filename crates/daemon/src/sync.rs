@@ -283,7 +283,7 @@ impl Syncer {
             says_memory: false,
             facts: None,
             assigned: Vec::new(),
-            cmk: None,
+            cmk: details.isolate.clone().map(Ok),
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

@@ -10,7 +10,7 @@ use bayplan_topology::{NumaNode, Topology};
 use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId};
 use serde::Serialize;
 
-use crate::config::{Config, Requests, TopologyPolicy};
+use crate::config::{Config, TopologyPolicy};
 
 const FORMAT: &str = "bayplan-zones/1";
 
@@ -202,6 +202,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
+    use crate::config::Requests;
     use crate::test_support::{make, new_container, state};
 
     /// A line for each zone, with a container of so many CPUs on the machine.

@@ -10,7 +10,7 @@ pub(crate) use self::instances::{Asked, Choice, Groups, Instance, Membership};
 pub use self::kind::{
     Capacity, Fill, GroupType, Inside, InstanceKey, Instances, Members, Most, Priority, Size,
 };
-pub(crate) use self::membership::asks_no_affinity;
+pub(crate) use self::membership::has_no_affinity;
 
 /// How much there is of a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -251,7 +251,7 @@ impl NodeState {
             return;
         };
         let id = self.take_id();
-        self.take_into_group(id, &details.container, step);
+        self.take_into_group(id, &details.container, &details.pinning.cpus, step);
         let (request, warnings) = self.request(id, &details.container);
         let adopted = match self.adopt_into_group(&request) {
             Some(how) => Some(how),

@@ -39,7 +39,19 @@ pub(crate) struct Reseated {
     displaced: usize,
 }
 
+/// What has become of a container that could not simply stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It stays all the same.
+    Stays,
+    /// It was placed anew.
+    Moved,
+    /// It can only share.
+    Displaced,
+}
+
 /// A container and the place that it had.
+#[derive(Clone, Debug)]
 struct Seat {
     id: ContainerId,
     /// Name of its pool.
@@ -264,8 +276,9 @@ impl NodeState {
                 continue;
             }
             match self.find_place(&seat, &why, kind, now, step) {
-                true => reseated.moved += 1,
-                false => reseated.displaced += 1,
+                Found::Stays => {}
+                Found::Moved => reseated.moved += 1,
+                Found::Displaced => reseated.displaced += 1,
             }
         }
         reseated
@@ -292,7 +305,7 @@ impl NodeState {
         Ok(())
     }
 
-    /// Places it anew, and says in its decision why; false: it can only share.
+    /// Places it anew, and says in its decision why. One that is in no group, because that to which it belongs has no room, stays where it was.
     fn find_place(
         &mut self,
         seat: &Seat,
@@ -300,13 +313,19 @@ impl NodeState {
         kind: &'static str,
         now: Timestamp,
         step: &mut Step,
-    ) -> bool {
-        let Some(container) = self.containers.get(&seat.id) else { return false };
+    ) -> Found {
+        let Some(container) = self.containers.get(&seat.id) else { return Found::Displaced };
         let (name, old) = (container.full_name(), container.decision.clone());
         let spec = Arc::clone(&container.spec);
         self.leave_lost_slot(seat.id);
-        self.take_into_group(seat.id, &spec, step);
+        let has = seat.had.as_ref().map(|it| it.exclusive.clone()).unwrap_or_default();
+        let is_full = !self.take_into_group(seat.id, &spec, &has, step);
         let (mut request, warnings) = self.request(seat.id, &spec);
+        let ungrouped = seat.ungrouped(&request).filter(|_| is_full);
+        if ungrouped.as_ref().is_some_and(|it| self.stay(it).is_ok()) {
+            return Found::Stays;
+        }
+        let seat = ungrouped.as_ref().unwrap_or(seat);
         if seat.had.as_ref().is_ok_and(|had| had.exclusive.is_empty()) {
             request = self.as_sharer(request);
         }
@@ -330,7 +349,7 @@ impl NodeState {
             self.leave_group(seat.id);
             if !self.share(seat, &request, step) {
                 self.release(seat.id, "it has no place on this machine", now, step);
-                return false;
+                return Found::Displaced;
             }
             outcome.push_str("; it shares from now on");
             let message = format!("{name}: {outcome}");
@@ -341,7 +360,7 @@ impl NodeState {
             container.decision = Decision { outcome, ..decision };
             container.touched = self.steps;
         }
-        is_placed
+        if is_placed { Found::Moved } else { Found::Displaced }
     }
 
     /// The first offer that the ledger takes: one that keeps what it can, or else one that keeps nothing. Unlike in a resize, the CPUs to
@@ -384,6 +403,14 @@ impl Seat {
     fn new(id: ContainerId, form: &AllocationForm, pools: &Pools) -> Seat {
         let had = form.allocation(pools).map_err(|error| error.to_string());
         Seat { id, pool: form.pool().to_owned(), had, sent_away: None }
+    }
+
+    /// The same for one that was in no group and does not come into one, where nothing else speaks against its place.
+    fn ungrouped(&self, request: &Request) -> Option<Seat> {
+        let had = self.had.as_ref().ok()?;
+        let is_same = had.is_reserved == request.is_reserved && request.wishes.claimed.is_empty();
+        let is_ungrouped = had.terms.part.group().is_none() && is_same;
+        is_ungrouped.then(|| Seat { sent_away: None, ..self.clone() })
     }
 
     /// The pod for which it holds exclusive CPUs.

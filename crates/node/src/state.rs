@@ -54,7 +54,7 @@ use crate::decision::{
 };
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::facts_form::Annotated;
-use crate::groups::{Groups, asks_no_affinity};
+use crate::groups::{Groups, has_no_affinity};
 use crate::history::{Entry, Kind};
 use crate::known::Known;
 use crate::mode::{DRAINED, Mode};
@@ -497,14 +497,15 @@ impl NodeState {
         request.wishes.memory.cold_start = cold.wish();
         self.groups.shape(&mut request);
         if let Some(group) = self.groups.name_for(id) {
-            request.wishes.preserve.cpus |= asks_no_affinity(spec);
+            let has_no_affinity = has_no_affinity(spec, &self.rules);
+            request.wishes.preserve.cpus |= *has_no_affinity.as_ref().unwrap_or(&false);
             let same = |one: &Warning, other: &Warning| {
                 one.text.split_once(" has no effect").map(|(it, _)| it)
                     == other.text.split_once(" has no effect").map(|(it, _)| it)
             };
             let more = without_effect_in(&group, spec, &self.rules);
             warnings.retain(|it| !more.iter().any(|other| same(it, other)));
-            warnings.extend(more);
+            warnings.extend(more.into_iter().chain(has_no_affinity.err()));
         }
         (request, warnings)
     }
@@ -537,7 +538,7 @@ impl NodeState {
         self.release_earlier(&spec, now, &mut step);
         let id = self.take_id();
         let way = self.make_way(id, &mut spec, now, &mut step);
-        let fitted = match self.fit_newcomer(id, &spec) {
+        let fitted = match self.fit_newcomer(id, &spec, &CpuSet::new()) {
             Ok(fitted) => fitted,
             Err(why) => {
                 self.undo(way, &mut step);

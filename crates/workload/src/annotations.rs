@@ -210,11 +210,18 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     let mut asked = usual.clone();
     let mut warnings = Warnings::default();
     warnings.left_out(&container.pod);
-    if let Some(Ok(isolate)) = &container.cmk {
-        asked.group = Some(isolate.pool.clone());
-        if isolate.pool == INFRA {
-            asked.prefer_reserved_cpus = Some(true);
+    // Without groups CMK itself may be there.
+    match container.cmk.as_ref().filter(|_| rules.has_groups) {
+        Some(Ok(isolate)) => {
+            asked.group = Some(isolate.pool.clone());
+            if isolate.pool == INFRA {
+                asked.prefer_reserved_cpus = Some(true);
+            }
         }
+        Some(Err(why)) if !why.is_refusal() => {
+            warnings.push(WarningKind::NotUnderstood, why.to_string());
+        }
+        _ => {}
     }
     webhook::read(container, &mut asked, &mut warnings);
     read_extended(container, rules, &mut asked);

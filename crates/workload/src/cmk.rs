@@ -1,10 +1,12 @@
 //! What CMK's words in a container ask for. In: the container's command with its arguments, and its environment. Out: the command without `cmk isolate`, and the pool that is meant.
 //!
 //! `cmk isolate [FLAGS] COMMAND [-- ARGS]` stands either as the words of the command themselves, or in the script of a shell (`bash -c`). In a script exactly those words are cut out, and all else
-//! stays byte by byte. Programs called `cmk` and `kcm` count, wherever they are. Pods of CRI Resource Manager's static-pools have the environment `STP_POOL`, `STP_SOCKET_ID` and
+//! stays byte by byte; a script of which it is not certain what it does is left alone. Programs called `cmk` and `kcm` count, wherever they are. Pods of CRI Resource Manager's static-pools have the environment `STP_POOL`, `STP_SOCKET_ID` and
 //! `STP_NO_AFFINITY` instead.
 
 use bayplan_types::CpuSet;
+
+use crate::shell::{self, Script, Word};
 
 /// What a container asks for in CMK's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +65,15 @@ pub fn environment(assigned: &CpuSet, shared: &CpuSet, infra: &CpuSet) -> Vec<(S
     variables.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
+/// What is asked for, in variables that [`pool_of_environment`] reads: they stay with the program, and its command says it no more.
+pub fn asked_environment(asked: &Isolate) -> Vec<(String, String)> {
+    let socket = asked.socket.map(|it| ("STP_SOCKET_ID", it.to_string()));
+    let affinity = asked.no_affinity.then(|| ("STP_NO_AFFINITY", "true".to_owned()));
+    let pool = ("STP_POOL", asked.pool.clone());
+    let variables = [Some(pool), socket, affinity].into_iter().flatten();
+    variables.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 /// Every CPU by its number: programs that read it know no ranges.
 fn list(cpus: &CpuSet) -> String {
     cpus.iter().map(|cpu| cpu.0.to_string()).collect::<Vec<_>>().join(",")
@@ -89,15 +100,24 @@ pub enum CommandError {
         "`cmk isolate` with `{0}`; known are --pool, --socket-id, --no-affinity, --conf-dir and --namespace"
     )]
     Flag(String),
-    /// Several in one script: a container has one CPU set.
-    #[error("several `cmk isolate` in one script; a container has one CPU set")]
-    Several,
+    /// It is in a script, and it is not certain what it asks for there.
+    #[error(
+        "the script in its command has `cmk isolate` and stays as it is, and the container belongs to no pool of CMK: {0}"
+    )]
+    Script(String),
     /// `CMK_NUM_CORES` is no number.
     #[error("CMK_NUM_CORES is `{0}`, expected a number of cores")]
     Slots(String),
     /// `--socket-id` or `STP_SOCKET_ID` is no number.
     #[error("the socket is `{0}`, expected a number, or -1 for any")]
     Socket(String),
+}
+
+impl CommandError {
+    /// The container says something that cannot be had; otherwise it counts as one that says nothing.
+    pub fn is_refusal(&self) -> bool {
+        !matches!(self, CommandError::Script(_))
+    }
 }
 
 /// What the environment asks for; `None` without `STP_POOL`.
@@ -108,24 +128,19 @@ pub fn pool_of_environment<'a>(
     variables: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<Option<Isolate>, CommandError> {
     let mut asked = Isolate { slots: 1, ..Isolate::default() };
+    let mut socket_id = "";
     for (name, value) in variables {
         match name {
             "STP_POOL" => asked.pool = value.to_owned(),
-            "STP_SOCKET_ID" => asked.socket = socket(value)?,
+            "STP_SOCKET_ID" => socket_id = value,
             "STP_NO_AFFINITY" => asked.no_affinity = !["", "0", "false"].contains(&value),
             _ => {}
         }
     }
-    Ok((!asked.pool.is_empty()).then_some(asked))
-}
-
-/// A word and where it is in its script.
-struct Word {
-    text: String,
-    start: usize,
-    end: usize,
-    /// A command may begin here: at the start of the script, or behind an operator.
-    is_first: bool,
+    if asked.pool.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Isolate { socket: socket(socket_id)?, ..asked }))
 }
 
 /// Takes `cmk isolate` out of a command. `None` if it is not there.
@@ -160,16 +175,31 @@ fn is_cmk(program: &str) -> bool {
     matches!(program.rsplit('/').next(), Some("cmk" | "kcm"))
 }
 
-/// Where the script of a shell is among its arguments.
+/// Where the script of a shell is among its arguments: with a flag `c` it is the first one that is no flag and no value of one.
 fn script_of(command: &[String]) -> Option<usize> {
     let name = command.first()?.rsplit('/').next()?;
     if !["sh", "bash", "dash", "ash", "zsh", "ksh"].contains(&name) {
         return None;
     }
-    let is_flag =
-        |word: &&String| word.starts_with('-') && !word.starts_with("--") && word.ends_with('c');
-    let flag = command.iter().skip(1).position(|word| is_flag(&word))? + 1;
-    (flag + 1 < command.len()).then_some(flag + 1)
+    let (mut at, mut has_script) = (1, false);
+    while let Some(word) = command.get(at) {
+        match word.as_str() {
+            "--" | "-" => {
+                at += 1;
+                break;
+            }
+            "--rcfile" | "--init-file" => at += 1,
+            long if long.starts_with("--") => {}
+            short if short.starts_with(['-', '+']) => {
+                has_script |= short.starts_with('-') && short.contains('c');
+                // The name of an option follows.
+                at += short.matches(['o', 'O']).count();
+            }
+            _ => break,
+        }
+        at += 1;
+    }
+    (has_script && at < command.len()).then_some(at)
 }
 
 /// Reads flags up to the command; returns where that is.
@@ -221,27 +251,35 @@ fn socket(text: &str) -> Result<Option<u32>, CommandError> {
     }
 }
 
+/// Longer scripts are not read.
+const SCRIPT_MAX: usize = 128 << 10;
+
+fn names_isolate(text: &str) -> bool {
+    text.contains("isolate") && (text.contains("cmk") || text.contains("kcm"))
+}
+
+fn unsure(why: impl ToString) -> CommandError {
+    CommandError::Script(why.to_string())
+}
+
 fn strip_script(script: &str) -> Result<Option<(Isolate, String)>, CommandError> {
-    let words = scan(script);
-    let places: Vec<usize> = (0..words.len())
-        .filter(|at| {
-            let is = |at: usize, is: fn(&str) -> bool| words.get(at).is_some_and(|it| is(&it.text));
-            let is_command = words.get(*at).is_some_and(|it| it.is_first)
-                || (*at > 0 && is(at - 1, |it| it == "exec"));
-            is_command && is(*at, is_cmk) && is(at + 1, |it| it == "isolate")
-        })
-        .collect();
-    let place = match places.as_slice() {
-        [] => return Ok(None),
-        [place] => *place,
-        _ => return Err(CommandError::Several),
-    };
+    if !names_isolate(script) {
+        return Ok(None);
+    }
+    if script.len() > SCRIPT_MAX {
+        return Err(unsure("it is longer than 128 KiB"));
+    }
+    let Script { words, unread } = shell::read(script);
+    let Some(place) = place_of_isolate(script, &words, unread)? else { return Ok(None) };
     // The words of this command only.
     let rest: Vec<&Word> = words.iter().skip(place + 2).collect();
     let end = rest.iter().position(|word| word.is_first).unwrap_or(rest.len());
     let rest = rest.get(..end).unwrap_or_default();
     let texts: Vec<&str> = rest.iter().map(|word| word.text.as_str()).collect();
-    let (isolate, at) = flags(&texts)?;
+    let (isolate, at) = flags(&texts).map_err(unsure)?;
+    if rest.iter().take(at).any(|it| !it.is_plain) {
+        return Err(unsure("the shell makes its flags"));
+    }
     let (Some(begin), Some(command)) = (words.get(place), rest.get(at)) else { return Ok(None) };
     let mut stripped = script.get(..begin.start).unwrap_or_default().to_owned();
     match rest.get(at + 1) {
@@ -255,39 +293,45 @@ fn strip_script(script: &str) -> Result<Option<(Isolate, String)>, CommandError>
     Ok(Some((isolate, stripped)))
 }
 
-/// The words of a script. Quotes are taken off in `text`; operators divide commands and are no words.
-fn scan(script: &str) -> Vec<Word> {
-    let mut words: Vec<Word> = Vec::new();
-    let mut open: Option<Word> = None;
-    let mut quote: Option<char> = None;
-    let mut is_first = true;
-    let mut chars = script.char_indices();
-    while let Some((at, c)) = chars.next() {
-        let is_operator =
-            quote.is_none() && matches!(c, ';' | '&' | '|' | '(' | ')' | '\n' | '{' | '}');
-        if quote.is_none() && (c.is_whitespace() || is_operator) {
-            if let Some(mut word) = open.take() {
-                word.end = at;
-                is_first = false;
-                words.push(word);
-            }
-            is_first |= is_operator;
+/// The word of a script that is the program `cmk` with `isolate` behind it; `None`: the script does not run that.
+///
+/// # Errors
+/// It may run it, but where, or how often, is not certain.
+fn place_of_isolate(
+    script: &str,
+    words: &[Word],
+    unread: Option<usize>,
+) -> Result<Option<usize>, CommandError> {
+    if unread.is_some_and(|unread| names_isolate(script.get(unread..).unwrap_or_default())) {
+        return Err(unsure("it stands behind what is not understood"));
+    }
+    if words.iter().any(|it| !it.is_plain && names_isolate(&it.text)) {
+        return Err(unsure("it stands in a substitution"));
+    }
+    let mut found = None;
+    // The program to which a word belongs.
+    let mut program = "";
+    for (at, pair) in words.windows(2).enumerate() {
+        let [word, next] = pair else { continue };
+        if word.is_command {
+            program = &word.text;
+        }
+        if !is_cmk(&word.text) || next.text != "isolate" || next.is_first {
             continue;
         }
-        let word =
-            open.get_or_insert_with(|| Word { text: String::new(), start: at, end: at, is_first });
-        match (quote, c) {
-            (None, '\'' | '"') => quote = Some(c),
-            (Some(open), c) if open == c => quote = None,
-            (None | Some('"'), '\\') => word.text.extend(chars.next().map(|(_, c)| c)),
-            _ => word.text.push(c),
+        match (word.is_command, found) {
+            (true, None) => found = Some(at),
+            (true, Some(_)) => {
+                return Err(unsure(
+                    "several `cmk isolate` in one script; a container has one CPU set",
+                ));
+            }
+            // It is printed.
+            (false, _) if ["echo", "printf"].contains(&program) => {}
+            (false, _) => return Err(unsure(format!("it stands behind `{program}`"))),
         }
     }
-    if let Some(mut word) = open {
-        word.end = script.len();
-        words.push(word);
-    }
-    words
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -380,8 +424,83 @@ mod tests {
         );
         check(
             &["bash", "-c", "cmk isolate --pool=a x & cmk isolate --pool=b y"],
-            "several `cmk isolate` in one script; a container has one CPU set",
+            &alone("several `cmk isolate` in one script; a container has one CPU set"),
         );
+    }
+
+    fn alone(why: &str) -> String {
+        CommandError::Script(why.to_owned()).to_string()
+    }
+
+    #[track_caller]
+    fn check_script(script: &str, expected: &str) {
+        check(&["sh", "-c", script], expected);
+    }
+
+    #[test]
+    fn a_script_is_read_as_the_shell_reads_it() {
+        let stripped = |script: &str| format!("a: {:?}", ["sh", "-c", script]);
+        for (script, left) in [
+            ("/opt/bin/cmk isolate \\\n  --pool=a \\\n  app \\\n  -x", "app \\\n  -x"),
+            ("cmk isolate --pool=a app -- ${MORE}; b", "app ${MORE}; b"),
+            (
+                "# cmk isolate --pool=b\ncmk isolate --pool=a app # don't",
+                "# cmk isolate --pool=b\napp # don't",
+            ),
+            ("A=1 B=\"$(c)\" cmk isolate --pool=a app", "A=1 B=\"$(c)\" app"),
+            ("if a; then cmk isolate --pool=a app; fi", "if a; then app; fi"),
+            ("for i in 1; do cmk isolate --pool=a app; done", "for i in 1; do app; done"),
+            ("{ cmk isolate --pool=a app -- }; }", "{ app }; }"),
+            ("run() { cmk isolate --pool=a app; }; run", "run() { app; }; run"),
+            ("echo exec cmk isolate; cmk isolate --pool=a $APP", "echo exec cmk isolate; $APP"),
+            ("cmk isolate --pool=a app <<E\n'\nE", "app <<E\n'\nE"),
+        ] {
+            check_script(script, &stripped(left));
+        }
+        for script in ["echo exec cmk isolate --pool=a b", "echo a # cmk isolate --pool=a b"] {
+            check_script(script, "none");
+        }
+    }
+
+    #[test]
+    fn a_script_that_is_not_certain_stays_as_it_is() {
+        for (script, why) in [
+            ("cat <<E\ncmk isolate --pool=a b\nE", "it stands behind what is not understood"),
+            ("echo 'a; cmk isolate --pool=a b", "it stands behind what is not understood"),
+            ("echo $(cmk isolate --pool=a b)", "it stands in a substitution"),
+            ("x=(cmk isolate --pool=a b)", "it stands in a substitution"),
+            ("nice cmk isolate --pool=a b", "it stands behind `nice`"),
+            ("cmk isolate --pool=$POOL b", "the shell makes its flags"),
+            (
+                "cmk isolate --help || true",
+                "`cmk isolate` with `--help`; known are --pool, --socket-id, --no-affinity, --conf-dir and --namespace",
+            ),
+        ] {
+            check_script(script, &alone(why));
+        }
+        let long = format!("cmk isolate --pool=a b {}", "x".repeat(SCRIPT_MAX));
+        check_script(&long, &alone("it is longer than 128 KiB"));
+        check_script(&long.replace("isolate", "describe"), "none");
+        assert!(!CommandError::Script(String::new()).is_refusal());
+    }
+
+    #[test]
+    fn the_script_is_the_first_argument_that_is_no_flag() {
+        let script = "cmk isolate --pool=a app";
+        for flags in [
+            &["-c"][..],
+            &["-eo", "pipefail", "-c"],
+            &["-ceuo", "pipefail"],
+            &["--norc", "--rcfile", "-c", "-c", "-x", "--"],
+            &["-c", "+x", "-"],
+        ] {
+            let command: Vec<&str> = [&["bash"], flags, &[script]].concat();
+            let left: Vec<&str> = [&["bash"], flags, &["app"]].concat();
+            check(&command, &format!("a: {left:?}"));
+        }
+        check(&["bash", "run.sh", "-c", script], "none");
+        check(&["bash", "-o", "c", script], "none");
+        check(&["bash", "-c", "run \"$1\"", script], "none");
     }
 
     #[test]
@@ -444,6 +563,7 @@ mod tests {
             assert_eq!(text, expected);
         };
         check(&[("PATH", "/bin"), ("STP_SOCKET_ID", "1")], "none");
+        check(&[("STP_SOCKET_ID", "one")], "none");
         check(&[("STP_POOL", "exclusive")], "exclusive None false");
         check(
             &[("STP_POOL", "shared"), ("STP_SOCKET_ID", "1"), ("STP_NO_AFFINITY", "true")],

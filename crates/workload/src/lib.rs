@@ -23,6 +23,7 @@ pub mod facts;
 pub mod mates;
 pub mod request;
 mod resources;
+mod shell;
 pub mod silent;
 
 pub use admission::{Admission, CreateOutcome, Mount, Pinning, Ticket};
@@ -31,4 +32,5 @@ pub use facts::{AssignedDevices, ContainerFacts, Facts, PodAbout, PodFacts, Resi
 pub use request::{
     Ceilings, ExactRequests, Hardware, NewContainer, Pod, RequestRules, RequestSource, Requests,
     Resources, derive_request, huge_pages, odd_page_sizes, parse_qos, request_source,
+    updated_resources,
 };

@@ -191,6 +191,8 @@ pub struct RequestRules {
     pub classes: ClassNames,
     /// How many CPUs may be kept from others.
     pub ceilings: Ceilings,
+    /// There are types of groups, so what containers say in CMK's words counts.
+    pub has_groups: bool,
 }
 
 /// How many CPUs may be closed to other owners, or idle, beside those that a container owns.
@@ -312,6 +314,25 @@ fn qos_of(container: &NewContainer, asked: &Asked, memory: Option<Bytes>) -> Opt
     match is_own && container.resources.are_guaranteed(memory) {
         true => Some(QosClass::Guaranteed),
         false => container.pod.qos,
+    }
+}
+
+/// Settings of a container after an update. Where it has the QoS class that its own resources make, a new memory limit that comes without an OOM score leaves it
+/// that class.
+pub fn updated_resources(
+    container: &NewContainer,
+    update: Resources,
+    rules: &RequestRules,
+    memory: Option<Bytes>,
+) -> Resources {
+    let before = container.resources;
+    let is_scored = update.oom_score_adj != 0;
+    let has_limit = !is_scored && ![0, before.memory_limit].contains(&update.memory_limit);
+    let is_burstable = container.pod.qos == Some(QosClass::Burstable);
+    let is_own = || read_annotations(container, rules).0.has_own_qos;
+    match has_limit && is_burstable && is_own() {
+        true => before.with_score_for(update.memory_limit, memory).updated_by(update),
+        false => before.updated_by(update),
     }
 }
 
@@ -830,5 +851,34 @@ mod tests {
             let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
             assert_eq!(request.wishes.cpus.isolated, expected, "{milli} {annotation:?}");
         }
+    }
+
+    /// NRI tells no score with an update, CRI does.
+    #[test]
+    fn a_resize_of_memory_leaves_a_container_the_class_of_its_own() {
+        let memory = Some(Bytes::gib(64));
+        let resources = |gib: i64, oom_score_adj: i64| Resources {
+            cpu_shares: 2048,
+            cpu_quota: 200_000,
+            cpu_period: 100_000,
+            memory_limit: gib << 30,
+            oom_score_adj,
+        };
+        let check = |has_own_qos: bool, had: i64, to: Resources, expected: (i64, QosClass)| {
+            let pod = Pod { qos: Some(QosClass::Burstable), ..Pod::default() };
+            let rules = RequestRules { has_own_qos, ..RequestRules::default() };
+            let resources = resources(4, had);
+            let mut container = NewContainer { pod, resources, ..NewContainer::default() };
+            container.resources = updated_resources(&container, to, &rules, memory);
+            let (asked, _) = read_annotations(&container, &rules);
+            let qos = qos_of(&container, &asked, memory).unwrap();
+            assert_eq!((container.resources.oom_score_adj, qos), expected, "{had} {to:?}");
+        };
+        check(true, 938, resources(8, 0), (875, QosClass::Guaranteed));
+        check(true, 938, resources(8, 875), (875, QosClass::Guaranteed));
+        check(true, 938, resources(8, 938), (938, QosClass::Burstable));
+        check(true, 900, resources(8, 0), (900, QosClass::Burstable));
+        check(true, 938, resources(0, 0), (938, QosClass::Guaranteed));
+        check(false, 938, resources(8, 0), (938, QosClass::Burstable));
     }
 }

@@ -71,13 +71,19 @@ impl Resources {
     pub fn are_guaranteed(self, memory: Option<Bytes>) -> bool {
         let Some(cpu) = self.cpu_limit() else { return false };
         let Some(limit) = positive(self.memory_limit) else { return false };
-        // As kubelet computes the score of a Burstable container that requests all of its limit.
-        let has_score = memory.filter(|it| it.0 > 0).is_none_or(|memory| {
-            let part = u128::from(limit) * 1000 / u128::from(memory.0);
-            let score = 1000u128.saturating_sub(part).clamp(3, 999);
-            u128::try_from(self.oom_score_adj) == Ok(score)
-        });
+        let score = memory.and_then(|memory| score_of(limit, memory));
+        let has_score = score.is_none_or(|score| self.oom_score_adj == score);
         positive(self.cpu_shares) == Some(shares_of(cpu)) && has_score
+    }
+
+    /// Where requests equal limits, the OOM score that kubelet would compute for another limit; `self` otherwise. NRI tells no score with an update, and the old
+    /// one says nothing of the new limit.
+    pub(crate) fn with_score_for(self, limit: i64, memory: Option<Bytes>) -> Resources {
+        let score = positive(limit).zip(memory).and_then(|(limit, it)| score_of(limit, it));
+        match score.filter(|_| self.are_guaranteed(memory)) {
+            Some(score) => Resources { oom_score_adj: score, ..self },
+            None => self,
+        }
     }
 
     /// What the container requests, as well as it can be told; `memory` is that of the machine.
@@ -170,6 +176,12 @@ impl ExactRequests {
 /// `MinShares` and `MaxShares` of kubelet's cgroup manager.
 const SHARES_MIN: u64 = 2;
 const SHARES_MAX: u64 = 262_144;
+
+/// As kubelet computes the OOM score of a Burstable container that requests all of its limit; `None` on a machine without memory.
+fn score_of(limit: u64, memory: Bytes) -> Option<i64> {
+    let part = (u128::from(limit) * 1000).checked_div(u128::from(memory.0))?;
+    i64::try_from(1000u128.saturating_sub(part).clamp(3, 999)).ok()
+}
 
 /// Kubelet's `MilliCPUToShares`.
 pub(crate) fn shares_of(cpu: MilliCpu) -> u64 {

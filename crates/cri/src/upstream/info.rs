@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_types::{Bytes, CpuSet, NodeSet};
+use bayplan_workload::cmk::{self, Isolate};
 use bayplan_workload::devices::{device_names, mounted_devices};
 use bayplan_workload::huge_pages;
 use serde_json::Value;
@@ -40,6 +41,8 @@ pub struct ContainerDetails {
     pub devices: Vec<String>,
     /// Mounts from below `/dev`.
     pub mounts: Vec<String>,
+    /// The pool of CMK that its environment names.
+    pub isolate: Option<Isolate>,
 }
 
 /// The pieces of a verbose `ContainerStatus`.
@@ -84,6 +87,7 @@ pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetai
             variables(&info),
         ),
         mounts: mounted_devices(texts(&info, "/runtimeSpec/mounts", "source")),
+        isolate: cmk::read(&[], variables(&info)).and_then(|said| said.asked.ok()),
     }
 }
 
@@ -195,7 +199,7 @@ mod tests {
         let details = parse_container(&info(
             r#"{"sandboxID":"ab","pid":4711,"removing":false,"runtimeType":"io.containerd.runc.v2",
                 "config":{"metadata":{"name":"web"},"devices":[{"container_path":"/dev/a","host_path":"/dev/nvme0n1"}]},
-                "runtimeSpec":{"ociVersion":"1.2.1","process":{"oomScoreAdj":985,"args":["a"],"env":["A=b","PCIDEVICE_X=0000:10:00.1"]},
+                "runtimeSpec":{"ociVersion":"1.2.1","process":{"oomScoreAdj":985,"args":["a"],"env":["A=b","PCIDEVICE_X=0000:10:00.1","STP_POOL=a"]},
                   "mounts":[{"source":"proc"},{"source":"/dev/nvme1n1"},{}],"linux":{
                   "cgroupsPath":"kubepods-burstable-pod1.slice:cri-containerd:cd",
                   "resources":{"devices":[{"allow":false}],"memory":{"limit":1073741824,"swap":1073741824},
@@ -215,6 +219,7 @@ mod tests {
             cgroups_path: Some("kubepods-burstable-pod1.slice:cri-containerd:cd".to_owned()),
             devices: vec!["/dev/nvme0n1".to_owned(), "0000:10:00.1".to_owned()],
             mounts: vec!["/dev/nvme1n1".to_owned()],
+            isolate: Some(Isolate { pool: "a".to_owned(), slots: 1, ..Isolate::default() }),
         };
         assert_eq!(details, expected);
     }

@@ -164,6 +164,8 @@ impl Kind {
             Kind::Section | Kind::Names(_) | Kind::Directories(_) | Kind::Tree(_) => false,
             Kind::Path(place) => put(place(config), parse_path(text)),
             Kind::PathOr(other, place) if text == other => put(place(config), Some(None)),
+            // YAML 1.1 has `off` for `false`.
+            Kind::PathOr("off", place) if text == "false" => put(place(config), Some(None)),
             Kind::PathOr(_, place) => put(place(config), parse_path(text).map(Some)),
             Kind::Address(place) => put(place(config), parse_address(text)),
             Kind::Cpus(place) => match text.parse() {
@@ -278,6 +280,10 @@ impl Kind {
         match self {
             Kind::Section => json!({ "type": ["object", "null"] }),
             Kind::Path(_) => json!({ "type": "string", "pattern": "^(unix://)?/" }),
+            Kind::PathOr("off", _) => json!({ "anyOf": [
+                { "enum": ["off", false] },
+                { "type": "string", "pattern": "^(unix://)?/" },
+            ]}),
             Kind::PathOr(other, _) => {
                 json!({ "type": "string", "pattern": format!("^(unix://)?/|^{other}$") })
             }

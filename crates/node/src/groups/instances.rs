@@ -97,16 +97,23 @@ pub(crate) struct Asked<'a> {
     pub(crate) slots: usize,
     /// CPUs of the group that no other member has of its own and that it may have.
     pub(crate) free: CpuSet,
+    /// Those of them that it has already.
+    pub(crate) held: &'a CpuSet,
 }
 
 impl<'a> Asked<'a> {
     /// By its request, and in CMK's words.
-    pub(crate) fn new(request: &'a Request, spec: &NewContainer, free: CpuSet) -> Asked<'a> {
+    pub(crate) fn new(
+        request: &'a Request,
+        spec: &NewContainer,
+        free: CpuSet,
+        held: &'a CpuSet,
+    ) -> Asked<'a> {
         let slots = match &spec.cmk {
             Some(Ok(isolate)) => isolate.slots.max(1),
             _ => 1,
         };
-        Asked { request, slots, free }
+        Asked { request, slots, free, held }
     }
 }
 
@@ -291,7 +298,7 @@ impl Groups {
         group: ContainerId,
         asked: &Asked<'_>,
     ) -> Result<Membership, String> {
-        let Asked { request, slots: count, free } = asked;
+        let Asked { request, slots: count, free, held } = asked;
         let own = request.demand.exclusive();
         let shared = request.demand.shared();
         let milli = MilliCpu::from_cpus(own) + shared.unwrap_or_default();
@@ -300,7 +307,9 @@ impl Groups {
         match (kind.inside, &kind.size) {
             (Inside::Slots, Size::List(slots)) => {
                 let mut taken = 0;
-                for slot in slots.iter().filter(|it| it.is_subset(free)) {
+                let free = slots.iter().filter(|it| it.is_subset(free));
+                let (kept, others): (Vec<_>, Vec<_>) = free.partition(|it| it.is_subset(held));
+                for slot in kept.into_iter().chain(others) {
                     if taken < *count || member.exactly.len() < milli.cpus_needed() {
                         member.exactly.union_with(slot);
                         taken += 1;

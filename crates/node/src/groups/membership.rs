@@ -1,6 +1,8 @@
 //! Which type of groups a container belongs to, and with which others it is in one group. In: types, and a container. Out: a type, or why there is none; a key.
 
-use bayplan_workload::annotations::{matches_glob, read_annotations, value_of};
+use bayplan_workload::annotations::{
+    Field, Warning, WarningKind, Wish, allowed, matches_glob, read_annotations, shown, value_of,
+};
 use bayplan_workload::cmk::{INFRA, Isolate};
 use bayplan_workload::{NewContainer, RequestRules};
 
@@ -21,14 +23,19 @@ pub(super) fn type_of<'a>(
     if types.is_empty() {
         return Ok(None);
     }
-    if let Some(Err(why)) = &spec.cmk {
+    let named = read_annotations(spec, rules).0.group;
+    if named.as_deref() == Some(NO_GROUP) {
+        return Ok(None);
+    }
+    if let Some(Err(why)) =
+        spec.cmk.as_ref().filter(|it| it.as_ref().is_err_and(|it| it.is_refusal()))
+    {
         return Err(why.to_string());
     }
-    if let Some(name) = read_annotations(spec, rules).0.group {
+    if let Some(name) = named {
         let is_infra = name == INFRA && spec.cmk.is_some();
         let found = types.iter().find(|it| it.name == name && it.members.by_annotation);
         return match found {
-            _ if name == NO_GROUP => Ok(None),
             Some(found) => Ok(Some((found, true))),
             // The reserved CPUs are this pool.
             None if is_infra => Ok(None),
@@ -45,9 +52,24 @@ pub(super) fn type_of<'a>(
     Ok(types.iter().find(|it| takes(&it.members, spec)).map(|it| (it, false)))
 }
 
-/// `cmk isolate --no-affinity`: it has its place in the group, and no CPU set.
-pub(crate) fn asks_no_affinity(spec: &NewContainer) -> bool {
-    matches!(&spec.cmk, Some(Ok(Isolate { no_affinity: true, .. })))
+/// Whether a member of a group has its place there and no CPU set, by `cmk isolate --no-affinity`. That is the wish of `cpu.preserve`, under the same permission.
+///
+/// # Errors
+/// Pods of its namespace may not ask for it.
+pub(crate) fn has_no_affinity(spec: &NewContainer, rules: &RequestRules) -> Result<bool, Warning> {
+    let wish = Wish { field: Field::PreserveCpus, value: None, is_harmful: true };
+    let namespace = &spec.pod.namespace;
+    match &spec.cmk {
+        Some(Ok(Isolate { no_affinity: true, .. })) if allowed(&wish, namespace, rules) => Ok(true),
+        Some(Ok(Isolate { no_affinity: true, .. })) => Err(Warning {
+            kind: WarningKind::NotAllowed,
+            text: format!(
+                "`cmk isolate --no-affinity` (STP_NO_AFFINITY) is not allowed in namespace `{}` (`preserve` of `permissions` in the configuration); it has the CPUs of its group",
+                shown(namespace, 40)
+            ),
+        }),
+        _ => Ok(false),
+    }
 }
 
 fn takes(members: &Members, spec: &NewContainer) -> bool {

@@ -15,7 +15,7 @@ use bayplan_allocator::{
 use bayplan_topology::{Level, find_device};
 use bayplan_types::{CpuSet, MilliCpu};
 use bayplan_workload::NewContainer;
-use bayplan_workload::cmk::{INFRA, SHARED, environment};
+use bayplan_workload::cmk::{INFRA, SHARED, asked_environment, environment};
 
 use crate::event::{Note, Step};
 use crate::groups::{Asked, Choice, GroupForm, GroupType, Groups, Inside, Instance, Size};
@@ -39,7 +39,8 @@ pub(crate) struct Fitted {
 
 impl NodeState {
     /// These are the types of groups.
-    pub fn with_groups(self, types: Arc<[GroupType]>) -> NodeState {
+    pub fn with_groups(mut self, types: Arc<[GroupType]>) -> NodeState {
+        self.rules.has_groups = !types.is_empty();
         NodeState { groups: Groups::new(types), ..self }
     }
 
@@ -52,7 +53,7 @@ impl NodeState {
         (self.ledger, self.groups) = (before.ledger, before.groups);
     }
 
-    /// Makes room for a container in a group of the type that takes it; `None`: no type does.
+    /// Makes room for a container in a group of the type that takes it, rather with the slots that it has already; `None`: no type does.
     ///
     /// # Errors
     /// No group can take it, or its pod names one that is not there; nothing is changed then.
@@ -60,6 +61,7 @@ impl NodeState {
         &mut self,
         id: ContainerId,
         spec: &NewContainer,
+        has: &CpuSet,
     ) -> Result<Option<Fitted>, String> {
         if self.groups.types.is_empty()
             || self.is_draining()
@@ -83,7 +85,7 @@ impl NodeState {
         let mut refused = format!("there can be no more groups of `{}`", kind.name);
         for choice in choices {
             let before = self.ungrouped();
-            match self.try_choice(choice, &kind, id, spec, &request) {
+            match self.try_choice(choice, &kind, spec, &request, has) {
                 Ok((group, moves)) => return Ok(Some(Fitted { before, group, moves })),
                 Err(why) => {
                     let name = match choice {
@@ -114,10 +116,11 @@ impl NodeState {
         &mut self,
         choice: Choice,
         kind: &GroupType,
-        id: ContainerId,
         spec: &NewContainer,
         request: &Request,
+        has: &CpuSet,
     ) -> Result<(ContainerId, Vec<Move>), String> {
+        let id = request.id;
         let (group, mut moves) = match choice {
             Choice::Into(group) => (group, Vec::new()),
             Choice::New => {
@@ -135,7 +138,7 @@ impl NodeState {
         if free.is_empty() && asked_socket(spec).is_some() {
             return Err("it has no free CPU in that socket".to_owned());
         }
-        let member = Groups::membership(kind, group, &Asked::new(request, spec, free))?;
+        let member = Groups::membership(kind, group, &Asked::new(request, spec, free, has))?;
         self.groups.members.insert(id, member);
         moves.extend(self.fit_members(group)?);
         let (request, _) = self.request(id, spec);
@@ -156,6 +159,10 @@ impl NodeState {
 
     /// What CMK would put into the environment of a container that is in its group, or on the reserved CPUs, by CMK's words.
     pub(super) fn pool_environment(&self, id: ContainerId) -> Option<Vec<(String, String)>> {
+        // Without groups CMK itself may be there.
+        if self.groups.types.is_empty() {
+            return None;
+        }
         let spec = &self.containers.get(&id)?.spec;
         let Some(Ok(isolate)) = &spec.cmk else { return None };
         let held = self.ledger.allocation(id)?;
@@ -175,7 +182,11 @@ impl NodeState {
             None => self.ledger.pools().reserved().clone(),
         };
         let assigned = self.ledger.cpus_of(held);
-        is_there.then(|| environment(&assigned, &cpus_of(SHARED), &infra))
+        is_there.then(|| {
+            let mut variables = environment(&assigned, &cpus_of(SHARED), &infra);
+            variables.extend(asked_environment(isolate));
+            variables
+        })
     }
 
     fn why_refused(&self, refusal: &bayplan_allocator::Refusal) -> String {
@@ -260,6 +271,10 @@ impl NodeState {
                     let Some(form) = self.group_form(id) else { break };
                     let instance = Instance { kind: kind.name.clone(), number, key, form };
                     self.groups.instances.insert(id, instance);
+                    // It gets the others when there are some.
+                    if self.is_short(id) {
+                        self.groups.short.insert(id);
+                    }
                     return Ok((id, moves));
                 }
                 Err(refusal) => refused = self.why_refused(&refusal),
@@ -286,8 +301,11 @@ impl NodeState {
                 sized(max.map_or(size, |max| size.min(max)))
             }
             Size::Fixed(size) => sized(*size),
+            // A slot of which a CPU is taken keeps no other one from being there.
             Size::List(lists) if kind.inside == Inside::Slots => {
-                vec![(number, exactly(&union_of(lists)))]
+                let all = union_of(lists);
+                let open = self.ledger.open_to_groups(&all);
+                vec![(number, exactly(if open.is_empty() { &all } else { &open }))]
             }
             // A list of which a CPU is taken keeps no other one from having its group.
             Size::List(lists) => numbers()
@@ -474,8 +492,12 @@ impl NodeState {
         let (request, _) = self.request(id, spec);
         let mut free = self.ledger.group(group).map(|it| it.exclusive.clone()).unwrap_or_default();
         let held = self.ledger.allocation(id).map(|it| it.exclusive.clone()).unwrap_or_default();
+        // Another machine may have it that the socket is gone.
+        if let Some(near) = self.socket_cpus(spec).ok().flatten() {
+            free.intersect_with(&near);
+        }
         free.union_with(&held);
-        let asked = Asked::new(&request, spec, free);
+        let asked = Asked::new(&request, spec, free, &held);
         let fitted = Groups::membership(&kind, group, &asked).and_then(|mut it| {
             // A slot stays the same as long as it suffices.
             if kind.inside == Inside::Slots && it.own <= held.len() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
 use bayplan_types::{CpuSet, Pinning};
 use bayplan_workload::silent::says_memory;
-use bayplan_workload::{Admission, NewContainer, Resources};
+use bayplan_workload::{Admission, NewContainer, Resources, updated_resources};
 use jiff::Timestamp;
 
 use crate::decision::{Decision, render_asked};
@@ -29,7 +29,7 @@ impl NodeState {
             return self.resize_one(runtime_id, update, is_final, now);
         };
         let mut spec = NewContainer::clone(&before);
-        spec.resources = spec.resources.updated_by(update);
+        spec.resources = self.updated_resources(&before, update);
         let fitted = match self.fit_resized(id, &spec) {
             Ok(fitted) => fitted,
             Err(why) => {
@@ -72,6 +72,10 @@ impl NodeState {
         }
     }
 
+    fn updated_resources(&self, spec: &NewContainer, update: Resources) -> Resources {
+        updated_resources(spec, update, &self.rules, self.ledger.pools().memory())
+    }
+
     fn resize_one(
         &mut self,
         runtime_id: &str,
@@ -83,7 +87,7 @@ impl NodeState {
         let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
         let Some(container) = self.containers.get(&id) else { return step };
         let mut spec = NewContainer::clone(&container.spec);
-        spec.resources = spec.resources.updated_by(update);
+        spec.resources = self.updated_resources(&container.spec, update);
         spec.says_memory = says_memory(&container.spec, spec.resources, container.pod_before);
         if let Some(facts) =
             spec.facts.as_mut().filter(|_| spec.resources != container.spec.resources)
@@ -103,7 +107,8 @@ impl NodeState {
             let Some(held) = self.ledger.lift(id) else { return step };
             let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
-            if held.exclusive.is_empty() {
+            // In a group it takes nothing from others.
+            if held.exclusive.is_empty() && request.part().group().is_none() {
                 request = self.as_sharer(request);
             }
             request.previous =

@@ -181,7 +181,8 @@ impl NodeState {
     fn counts_otherwise(&self, id: ContainerId, request: &Request) -> bool {
         let Some(held) = self.ledger.allocation(id) else { return false };
         let (demand, part) = (request.demand, request.part());
-        if part.group().is_some() {
+        // One that is not in its group yet has its place there when it is placed anew.
+        if part.group() != held.terms.part.group() {
             return false;
         }
         let gave_up = held.exclusive.is_empty()
@@ -194,6 +195,10 @@ impl NodeState {
         let is_joined = held.terms.part == Part::Joined;
         let cpus = match part {
             Part::Joined => is_joined,
+            Part::Member(_) => held.terms.part == part,
+            Part::Inside(_) => {
+                held.terms.part == part && held.exclusive.len() == demand.exclusive()
+            }
             _ => {
                 !is_joined
                     && held.exclusive.len() == demand.exclusive()

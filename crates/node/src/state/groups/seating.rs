@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bayplan_allocator::{Allocation, ContainerId, Request, domain_around, offer, open_domains};
+use bayplan_allocator::{
+    Allocation, ContainerId, CpuWishes, Request, domain_around, offer, open_domains,
+};
 use bayplan_types::CpuSet;
 use bayplan_workload::NewContainer;
 
@@ -136,7 +138,8 @@ impl NodeState {
         let kind = self.groups.kind_of(id)?;
         let pools = self.ledger.pools();
         let Instance { form, number, .. } = self.groups.instances.get(&id)?;
-        let had = form.allocation(pools).ok()?;
+        let mut had = form.allocation(pools).ok()?;
+        had.terms.shares_idle = kind.cpus.shares_idle;
         let mut left = pools.ownable(&had.exclusive);
         match &kind.size {
             Size::List(lists) if kind.inside == Inside::Slots => {
@@ -236,18 +239,24 @@ impl NodeState {
         }
     }
 
-    /// A container that runs joins the group to which it belongs, where there is room; elsewhere it is placed as without a group, which is told.
+    /// A container that runs joins the group to which it belongs, where there is room; elsewhere it has its place as without a group, which is told. False: there
+    /// is no room. It has these CPUs already.
     pub(crate) fn take_into_group(
         &mut self,
         id: ContainerId,
         spec: &NewContainer,
+        has: &CpuSet,
         step: &mut Step,
-    ) {
-        match self.fit_newcomer(id, spec) {
-            Ok(fitted) => fitted.into_iter().for_each(|it| self.keep_fitted(it, id, step)),
+    ) -> bool {
+        match self.fit_newcomer(id, spec, has) {
+            Ok(fitted) => {
+                fitted.into_iter().for_each(|it| self.keep_fitted(it, id, step));
+                true
+            }
             Err(why) => {
                 let message = format!("{}: {why}", full_name(spec));
                 step.notes.push(Note::Failure { kind: "group", message });
+                false
             }
         }
     }
@@ -299,8 +308,11 @@ fn keeps_groups(old: &GroupType, new: &GroupType) -> bool {
         (Size::Requests { .. } | Size::Fixed(_), Size::Requests { .. } | Size::Fixed(_)) => true,
         (old, new) => old == new,
     };
+    // What they share beyond their CPUs follows when they are seated.
+    let shares_idle = new.cpus.shares_idle;
     is_size_kept
-        && (&old.cpus, old.inside, &old.instances.by) == (&new.cpus, new.inside, &new.instances.by)
+        && (&CpuWishes { shares_idle, ..old.cpus.clone() }, old.inside, &old.instances.by)
+            == (&new.cpus, new.inside, &new.instances.by)
         && (old.pins_cpus, old.pins_memory) == (new.pins_cpus, new.pins_memory)
         && old.memory_kinds == new.memory_kinds
 }
