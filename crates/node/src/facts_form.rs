@@ -33,6 +33,9 @@ pub struct FactsForm {
     /// An init container.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_init: bool,
+    /// Its cgroup settings have changed since kubelet told this.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_older: bool,
     /// Extended resources.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extended: BTreeMap<String, u64>,
@@ -116,12 +119,13 @@ impl From<RequestsForm> for ExactRequests {
 
 impl From<&Facts> for FactsForm {
     fn from(facts: &Facts) -> FactsForm {
-        let Facts { about, own } = facts;
+        let Facts { about, own, is_older } = facts;
         FactsForm {
             requests: own.requests.into(),
             running: own.running.into(),
             of_pod: about.requests.into(),
             is_init: own.is_init,
+            is_older: *is_older,
             extended: own.extended.clone(),
             owner: about.owner.clone(),
             priority_class: about.priority_class.clone(),
@@ -147,7 +151,7 @@ impl From<FactsForm> for Facts {
             is_init: form.is_init,
             extended: form.extended,
         };
-        Facts { about, own }
+        Facts { about, own, is_older: form.is_older }
     }
 }
 
@@ -191,7 +195,7 @@ mod tests {
             is_init: true,
             extended: [("power.intel.com/power".to_owned(), 2)].into(),
         };
-        for facts in [Facts::default(), Facts { about, own }] {
+        for facts in [Facts::default(), Facts { about, own, is_older: true }] {
             let text = serde_json::to_string(&FactsForm::from(&facts)).unwrap();
             let form: FactsForm = serde_json::from_str(&text).unwrap();
             assert_eq!(Facts::from(form), facts, "{text}");

@@ -85,6 +85,8 @@ pub struct Facts {
     pub about: PodAbout,
     /// Of itself.
     pub own: ContainerFacts,
+    /// Its cgroup settings have changed since kubelet told this.
+    pub is_older: bool,
 }
 
 /// Devices of one resource that kubelet has given to a container.
@@ -102,6 +104,6 @@ impl PodFacts {
     /// What is known of the container of this name; `None`: the pod has none.
     pub fn of(&self, container: &str) -> Option<Facts> {
         let own = self.containers.get(container)?.clone();
-        Some(Facts { about: self.about.clone(), own })
+        Some(Facts { about: self.about.clone(), own, is_older: false })
     }
 }

@@ -412,7 +412,8 @@ fn known_requests(
         resources.exact_requests(qos, memory, said, has_own_score)
     };
     let facts = container.facts.iter().flat_map(|it| {
-        let has_own_score = !it.own.is_init && !it.about.requests.says_something();
+        // With NRI it is the score that may be older.
+        let has_own_score = it.is_older && !it.own.is_init && !it.about.requests.says_something();
         [it.own.requests, it.own.running].map(|said| (said, has_own_score))
     });
     let mut telling = facts.filter(|(said, _)| said.says_something());
@@ -555,12 +556,16 @@ mod tests {
         }
     }
 
-    /// A restartable init container has the score of another, and a pod with requests of its own another way to make scores.
+    /// A restartable init container has the score of another, and a pod with requests of its own another way to make scores. What kubelet told after a resize
+    /// is newer than a score that NRI does not tell.
     #[test]
     fn a_score_that_is_not_its_own_bounds_nothing() {
-        for (is_init, pod_cpu, expected) in
-            [(false, None, 10 << 30), (true, None, 1 << 30), (false, Some(MilliCpu(4000)), 1 << 30)]
-        {
+        for (is_older, is_init, pod_cpu, expected) in [
+            (true, false, None, 10 << 30),
+            (false, false, None, 1 << 30),
+            (true, true, None, 1 << 30),
+            (true, false, Some(MilliCpu(4000)), 1 << 30),
+        ] {
             let requests = ExactRequests { cpu: None, memory: Some(Bytes(1 << 30)) };
             let own = ContainerFacts { requests, is_init, ..ContainerFacts::default() };
             let about = PodAbout {
@@ -570,13 +575,13 @@ mod tests {
             let container = NewContainer {
                 pod: Pod { qos: Some(QosClass::Burstable), ..Pod::default() },
                 resources: Resources { oom_score_adj: 900, memory_limit: 0, ..cpu(2048, -1) },
-                facts: Some(Box::new(Facts { about, own })),
+                facts: Some(Box::new(Facts { about, own, is_older })),
                 ..NewContainer::default()
             };
             let hardware = Hardware { memory: Some(Bytes::gib(100)), ..Hardware::default() };
             let rules = RequestRules::default();
             let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
-            assert_eq!(request.memory, Bytes(expected), "{is_init} {pod_cpu:?}");
+            assert_eq!(request.memory, Bytes(expected), "{is_older} {is_init} {pod_cpu:?}");
         }
     }
 
@@ -618,7 +623,7 @@ mod tests {
                 },
                 name: "c".into(),
                 resources: Resources { oom_score_adj: 900, memory_limit: 0, ..cpu(2048, -1) },
-                facts: Some(Box::new(Facts { own, ..Facts::default() })),
+                facts: Some(Box::new(Facts { own, is_older: true, ..Facts::default() })),
                 ..NewContainer::default()
             };
             let (rules, memory) = (RequestRules::default(), Some(Bytes::gib(100)));

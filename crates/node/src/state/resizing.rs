@@ -89,6 +89,7 @@ impl NodeState {
         let mut spec = NewContainer::clone(&container.spec);
         spec.resources = self.updated_resources(&container.spec, update);
         spec.says_memory = says_memory(&container.spec, spec.resources, container.pod_before);
+        mark_facts(&mut spec, container.spec.resources);
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
         } else if self.is_together(id, &spec) {
@@ -177,5 +178,13 @@ impl NodeState {
         if self.adopt_shared(&request, mems, &CpuSet::new(), step) {
             step.records.extend(self.placed_record(id));
         }
+    }
+}
+
+/// What kubelet told when it had `before` is older than its resources now, if these are others.
+fn mark_facts(spec: &mut NewContainer, before: Resources) {
+    let has_changed = spec.resources != before;
+    if let Some(facts) = spec.facts.as_mut().filter(|_| has_changed) {
+        facts.is_older = true;
     }
 }

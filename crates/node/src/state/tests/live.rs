@@ -169,3 +169,26 @@ fn a_profile_that_kubelet_told_too_late_is_warned_of() {
         assert_eq!(late.len(), 1, "{warnings:?}");
     }
 }
+
+/// Until kubelet tells anew, what it told before a resize does not outweigh the OOM score that came with it.
+#[test]
+fn what_kubelet_told_before_a_resize_of_memory_does_not_count() {
+    let mut state = state("core:4");
+    let mut container = new_container("web", "app", 0, 1);
+    container.pod.uid = "uid-web".to_owned();
+    container.pod.qos = Some(QosClass::Burstable);
+    container.facts = pod(&[]).of("app").map(Box::new);
+    create(&mut state, container);
+    let is_older = |state: &NodeState| {
+        let container = state.containers.values().next().unwrap();
+        container.spec.facts.as_ref().unwrap().is_older
+    };
+    assert!(!is_older(&state));
+    let update = Resources { oom_score_adj: 500, ..Resources::default() };
+    state.step(Event::Resize("id".to_owned(), update), after(300));
+    assert!(is_older(&state));
+    for (asked, expected) in [(299, true), (301, false)] {
+        state.step(seen(&[], asked), after(302));
+        assert_eq!(is_older(&state), expected, "{asked}");
+    }
+}
