@@ -203,29 +203,31 @@ mod tests {
     use super::*;
     use crate::fake_kernel::FakeKernel;
 
+    const FILES: &[(&str, &str)] = &[
+        (
+            "proc/cpuinfo",
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: fma avx512bw\n\nprocessor : 1\nflags : sse\n",
+        ),
+        ("sys/devices/system/cpu/intel_pstate/status", "active\n"),
+        ("sys/devices/system/cpu/intel_pstate/no_turbo", "0\n"),
+        ("sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "powersave\n"),
+        ("sys/module/intel_idle/parameters/max_cstate", "9\n"),
+        ("proc/swaps", "Filename Type\n/dev/sda2 partition\n"),
+        ("proc/sys/kernel/osrelease", "6.12.1-test\n"),
+        ("proc/modules", "vfio 1 0 - Live 0x0\nkvm 2 1 vfio, Live 0x0\n"),
+        ("etc/os-release", "ID=debian\nVERSION_ID=\"13\"\n"),
+        ("sys/class/net/eth0/device/sriov_totalvfs", "8\n"),
+        ("sys/class/net/eth0/device/sriov_numvfs", "0\n"),
+        ("sys/class/net/lo/mtu", "65536\n"),
+        ("sys/block/nvme0n1/queue/rotational", "0\n"),
+        ("sys/block/nvme0n1/device/model", "x\n"),
+        ("sys/block/loop0/queue/rotational", "0\n"),
+        ("sys/bus/pci/devices/0000:17:00.0/sriov_totalvfs", "8\n"),
+    ];
+
     #[test]
     fn facts_are_as_the_files_have_them() {
-        let mut kernel = FakeKernel::new(&[
-            (
-                "proc/cpuinfo",
-                "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: fma avx512bw\n\nprocessor : 1\nflags : sse\n",
-            ),
-            ("sys/devices/system/cpu/intel_pstate/status", "active\n"),
-            ("sys/devices/system/cpu/intel_pstate/no_turbo", "0\n"),
-            ("sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "powersave\n"),
-            ("sys/module/intel_idle/parameters/max_cstate", "9\n"),
-            ("proc/swaps", "Filename Type\n/dev/sda2 partition\n"),
-            ("proc/sys/kernel/osrelease", "6.12.1-test\n"),
-            ("proc/modules", "vfio 1 0 - Live 0x0\nkvm 2 1 vfio, Live 0x0\n"),
-            ("etc/os-release", "ID=debian\nVERSION_ID=\"13\"\n"),
-            ("sys/class/net/eth0/device/sriov_totalvfs", "8\n"),
-            ("sys/class/net/eth0/device/sriov_numvfs", "0\n"),
-            ("sys/class/net/lo/mtu", "65536\n"),
-            ("sys/block/nvme0n1/queue/rotational", "0\n"),
-            ("sys/block/nvme0n1/device/model", "x\n"),
-            ("sys/block/loop0/queue/rotational", "0\n"),
-            ("sys/bus/pci/devices/0000:17:00.0/sriov_totalvfs", "8\n"),
-        ]);
+        let mut kernel = FakeKernel::new(FILES);
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("boot")).unwrap();
         let config = "# CONFIG_NO_HZ is not set\nCONFIG_PREEMPT=y\nCONFIG_LOCALVERSION=\"-test\"\n";

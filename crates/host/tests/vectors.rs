@@ -2,7 +2,7 @@
 //! there the test only shows that this is found out.
 
 #![cfg(target_arch = "x86_64")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on stops")]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
