@@ -291,8 +291,8 @@ mod tests {
             expect![[r#"
                 present Some(CpuSet(0-1)), possible Some(CpuSet(0-3))
                 online Some(CpuSet(0)), isolated Some(CpuSet())
-                CpuFacts { id: CpuId(0), online: None, package_id: Some(PackageId(3)), die_id: None, core_id: Some(CoreId(7)), cluster_cpus: None, thread_siblings: Some(CpuSet(0-1)), capacity: None, caches: [CacheFacts { level: Some(3), kind: Some(Unified), shared_cpus: Some(CpuSet(0-1)), size: Some(Bytes(40370176)), id: Some(2) }] }
-                CpuFacts { id: CpuId(1), online: Some(false), package_id: None, die_id: None, core_id: None, cluster_cpus: None, thread_siblings: None, capacity: None, caches: [] }
+                CpuFacts { id: CpuId(0), online: None, package_id: Some(PackageId(3)), package_cpus: None, die_id: None, core_id: Some(CoreId(7)), book: None, drawer: None, cluster_cpus: None, thread_siblings: Some(CpuSet(0-1)), capacity: None, caches: [CacheFacts { level: Some(3), kind: Some(Unified), shared_cpus: Some(CpuSet(0-1)), size: Some(Bytes(40370176)), id: Some(2) }] }
+                CpuFacts { id: CpuId(1), online: Some(false), package_id: None, package_cpus: None, die_id: None, core_id: None, book: None, drawer: None, cluster_cpus: None, thread_siblings: None, capacity: None, caches: [] }
                 nodes Some(NodeSet(0-1))
                 NodeFacts { id: NodeId(0), cpus: Some(CpuSet(0-1)), mem_total: Some(Bytes(1048576)), distances: [10, 21], huge_pages: [], accesses: [], side_caches: [] }
             "#]],
@@ -538,7 +538,7 @@ sys/kernel/btf/vmlinux x
             expect![[r#"
                 present None, possible None
                 online None, isolated None
-                CpuFacts { id: CpuId(0), online: Some(true), package_id: None, die_id: None, core_id: None, cluster_cpus: None, thread_siblings: None, capacity: None, caches: [] }
+                CpuFacts { id: CpuId(0), online: Some(true), package_id: None, package_cpus: None, die_id: None, core_id: None, book: None, drawer: None, cluster_cpus: None, thread_siblings: None, capacity: None, caches: [] }
                 nodes None
                 /sys/devices/system/cpu/online: not a regular file; assumed: as if the file were missing
                 /sys/devices/system/cpu/cpu1: not a directory; assumed: it is not there
