@@ -106,7 +106,11 @@ async fn cmk_isolate_is_taken_out_of_a_command_and_its_pool_is_given() {
         assert_eq!(told("CMK_CPUS_SHARED"), Some("11,27"), "{name}");
     }
     // What asks for nothing of CMK keeps its command.
-    let id = launch(&mut node, "bank", "other", 500).await;
+    let left = words(&["app", "--isolate", "--", "x"]);
+    let container =
+        ContainerSpec { command: left.clone(), ..ContainerSpec::burstable("other", 500) };
+    let pod = PodSpec::new("other", QosClass::Burstable);
+    let id = soon(node.kubelet.launch(&pod, &container)).await.unwrap().1;
     let made = node.runtime.container(&id).unwrap();
-    assert!(made.variables.is_empty() && !made.command.is_empty(), "{made:?}");
+    assert_eq!((made.command, made.variables.len()), (left, 0));
 }
