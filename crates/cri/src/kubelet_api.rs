@@ -177,7 +177,7 @@ impl PodResources {
     /// The devices of one container; empty where it has none, where kubelet does not know its pod, and where several pods have that name.
     ///
     /// # Errors
-    /// [`KubeletError`]; kubelet before 1.36 may not know the question ([`Self::list`] is the older one).
+    /// [`KubeletError`]; kubelet before 1.36 may not know the question (`List` is the older one).
     pub async fn of(
         &self,
         namespace: &str,
