@@ -1,7 +1,7 @@
 //! Create calls of a node, one after the other: what is read of each is placed, and what is written into it changes nothing else.
 #![no_main]
 
-use bayplan_cri::delta::for_create;
+use bayplan_cri::delta::{Additions, for_create};
 use bayplan_cri::translate::new_container;
 use bayplan_cri::v1;
 use bayplan_fuzz::{Call, check_request};
@@ -27,7 +27,7 @@ fn check_pinned(message: &[u8]) -> Option<v1::CreateContainerRequest> {
     let request = v1::CreateContainerRequest::decode(message).ok()?;
     let pinning =
         Pinning { cpus: CpuSet::first_n(3), mems: "0-1".parse::<NodeSet>().expect("a list") };
-    let pinned = [message, &for_create(&pinning, &[])].concat();
+    let pinned = [message, &for_create(&pinning, &Additions::default())].concat();
     let pinned = v1::CreateContainerRequest::decode(&*pinned).expect("two whole messages");
     let mut expected = request.clone();
     let config = expected.config.get_or_insert_default();
