@@ -329,8 +329,8 @@ struct World {
     basis: Option<(u64, BTreeSet<String>)>,
     view: Option<RuntimeView>,
     now: Timestamp,
-    /// Containers that owned CPUs when draining began.
-    owners: BTreeSet<ContainerId>,
+    /// Pods that owned CPUs when draining began.
+    owners: BTreeSet<String>,
 }
 
 impl World {
@@ -480,9 +480,11 @@ impl World {
         self.step(Event::Turn(Turned::from_turns(turns)));
     }
 
-    fn owners(&self) -> BTreeSet<ContainerId> {
-        let held = self.state.ledger.allocations();
-        held.filter(|(_, held)| !held.exclusive.is_empty()).map(|(id, _)| id).collect()
+    /// Pods with exclusive CPUs: within a pod these go over to another container when their holder ends.
+    fn owners(&self) -> BTreeSet<String> {
+        let held = self.state.ledger.allocations().filter(|(_, held)| !held.exclusive.is_empty());
+        let containers = held.filter_map(|(id, _)| self.state.containers.get(&id));
+        containers.map(|container| container.spec.pod.name.clone()).collect()
     }
 
     /// Alive or killed before anything of it was in the journal, the daemon comes to the same places.
