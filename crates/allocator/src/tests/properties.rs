@@ -250,7 +250,9 @@ fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(),
         };
         if let Ok(candidate) = search.score_with_room(pool, &short) {
             prop_assert!(candidate.score <= short.at_best, "{}", pool.name);
-            prop_assert!(Some(&candidate.score) < won, "{}", pool.name);
+            // One with CPUs that broke a requirement, once they were picked, was compared again under a narrower view.
+            let is_unfit = search.allocation(pool, &candidate).is_err();
+            prop_assert!(is_unfit || Some(&candidate.score) < won, "{}", pool.name);
         }
     }
     Ok(())
