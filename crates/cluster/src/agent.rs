@@ -196,7 +196,7 @@ impl<'a, D: Daemon> Agent<'a, D> {
 
     /// Brings daemon and BayplanNode to what the cluster says. Out: the time until the next round.
     async fn round(&mut self, world: &World) -> Duration {
-        let status = self.daemon_status().await;
+        let status = DaemonStatus::ask(self.daemon).await;
         let objects: Vec<ConfigObject> =
             world.configs.iter().flat_map(|it| it.values().cloned()).collect();
         let (Some(node), true) = (&world.node, world.configs.is_some()) else { return LOOK };
@@ -214,7 +214,7 @@ impl<'a, D: Daemon> Agent<'a, D> {
             _ => LOOK,
         };
         // What was applied is shown as it is now.
-        let status = if status.is_ok() { self.daemon_status().await } else { status };
+        let status = if status.is_ok() { DaemonStatus::ask(self.daemon).await } else { status };
         let lacking = match &status {
             Ok(_) => self.lacking().await,
             Err(_) => None,
@@ -224,15 +224,6 @@ impl<'a, D: Daemon> Agent<'a, D> {
             NodeReport { node, chosen, applied: &applied, daemon, lacking: lacking.as_deref() };
         self.write(&report).await;
         wait
-    }
-
-    async fn daemon_status(&self) -> Result<DaemonStatus, String> {
-        let answer = self.daemon.ask(Method::Get, "/api/v1/status", String::new()).await?;
-        match answer.is_good() {
-            true => serde_json::from_slice(&answer.body)
-                .map_err(|error| format!("the daemon's status cannot be read: {error}")),
-            false => Err(answer.text()),
-        }
     }
 
     /// What the daemon lacks to be ready.

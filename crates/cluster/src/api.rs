@@ -17,7 +17,10 @@ use serde_json::Value as Json;
 use crate::conditions::Condition;
 use crate::event::PodEvent;
 use crate::node_writes::NodeWrite;
-use crate::object::{CAPACITY_MANAGER, FEATURES_MANAGER, METADATA_MANAGER, NodeObject};
+use crate::object::{
+    CAPACITY_MANAGER, FEATURES_MANAGER, METADATA_MANAGER, NodeObject, TOPOLOGY_MANAGER,
+    is_own_topology,
+};
 use crate::{GROUP, VERSION};
 
 /// How long a call may take; watches end before the API server ends them.
@@ -25,9 +28,6 @@ const CALL_MAX: Duration = Duration::from_secs(30);
 const WATCH_SECONDS: u32 = 290;
 /// Of the object, and of its status.
 const MANAGERS: [&str; 2] = ["bayplan-agent/node", "bayplan-agent/status"];
-
-/// Of the NodeResourceTopology.
-const TOPOLOGY_MANAGER: &str = "bayplan-agent/node-topology";
 
 /// The API server, as the agent of one node uses it.
 #[derive(Clone)]
@@ -72,19 +72,18 @@ async fn outcome<T>(
     what: &str,
     work: impl Future<Output = Result<T, kube::Error>>,
 ) -> anyhow::Result<Outcome> {
-    match tokio::time::timeout(CALL_MAX, work).await {
-        Ok(Ok(_)) => Ok(Outcome::Done),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(Outcome::Absent),
+    match call(what, async { Ok(work.await) }).await? {
+        Ok(_) => Ok(Outcome::Done),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Outcome::Absent),
         // The test of a JSON patch fails with 422, a refusal by a policy has a reason that says so.
-        Ok(Err(kube::Error::Api(status)))
+        Err(kube::Error::Api(status))
             if status.code == 409
                 || (status.code == 422
                     && !status.message.contains("ValidatingAdmissionPolicy")) =>
         {
             Ok(Outcome::Conflict(status.message.clone()))
         }
-        Ok(Err(error)) => Err(error).with_context(|| what.to_owned()),
-        Err(_) => bail!("{what}: no answer within {} s", CALL_MAX.as_secs()),
+        Err(error) => Err(error).with_context(|| what.to_owned()),
     }
 }
 
@@ -144,16 +143,13 @@ impl Cluster {
     /// Writes a part of the own Node. Extended resources are taken back from kubelet, which zeroes them when it registers, and from no other program.
     pub(crate) async fn write_node(&self, write: &NodeWrite) -> anyhow::Result<Outcome> {
         let (api, name) = (self.own_node(), &self.node);
+        let apply = async |object: &Json, manager: &str| {
+            api.patch(name, &PatchParams::apply(manager), &Patch::Apply(object)).await
+        };
         let work = async {
             match write {
-                NodeWrite::Metadata(object) => {
-                    let params = PatchParams::apply(METADATA_MANAGER);
-                    api.patch(name, &params, &Patch::Apply(object)).await
-                }
-                NodeWrite::Features(object) => {
-                    let params = PatchParams::apply(FEATURES_MANAGER);
-                    api.patch(name, &params, &Patch::Apply(object)).await
-                }
+                NodeWrite::Metadata(object) => apply(object, METADATA_MANAGER).await,
+                NodeWrite::Features(object) => apply(object, FEATURES_MANAGER).await,
                 NodeWrite::Capacity(object) => {
                     let (params, patch) =
                         (PatchParams::apply(CAPACITY_MANAGER), Patch::Apply(object));
@@ -199,16 +195,7 @@ impl Cluster {
         // An API server without the kind answers 404, as for an object that is not there.
         let what = "reading the NodeResourceTopology";
         let Some(found) = call(what, api.get_opt(&self.node)).await? else { return Ok(()) };
-        let json = serde_json::to_value(&found)?;
-        let entries = json.pointer("/metadata/managedFields").and_then(Json::as_array);
-        let has_zones = |it: &&Json| it["fieldsV1"].get("f:zones").is_some();
-        let is_own = entries
-            .into_iter()
-            .flatten()
-            .filter(has_zones)
-            .map(|it| it["manager"] == TOPOLOGY_MANAGER)
-            .reduce(|all, one| all && one);
-        if is_own == Some(true) {
+        if is_own_topology(&serde_json::to_value(&found)?) {
             let params = DeleteParams::default();
             let deleted = api.delete(&self.node, &params);
             outcome("deleting the NodeResourceTopology", deleted).await?;

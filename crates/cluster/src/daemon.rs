@@ -2,6 +2,7 @@
 
 use bayplan_types::CpuSet;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 /// How it is asked.
@@ -50,6 +51,23 @@ pub trait Daemon: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Answer, String>> + Send;
 }
 
+/// Asks for a value.
+///
+/// # Errors
+/// The daemon cannot be reached, refuses, or answers something else, in words; `what` names the value.
+pub(crate) async fn ask_json<T: DeserializeOwned>(
+    daemon: &impl Daemon,
+    path: &str,
+    what: &str,
+) -> Result<T, String> {
+    let answer = daemon.ask(Method::Get, path, String::new()).await?;
+    match answer.is_good() {
+        true => serde_json::from_slice(&answer.body)
+            .map_err(|error| format!("the daemon's {what} cannot be read: {error}")),
+        false => Err(answer.text()),
+    }
+}
+
 /// What another configuration changes; of `bayplan-config-diff/1`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Diff {
@@ -94,6 +112,18 @@ pub(crate) struct DaemonStatus {
     pub(crate) pools: Vec<Pool>,
     pub(crate) containers: Vec<Json>,
     pub(crate) config: Option<DaemonConfig>,
+}
+
+impl DaemonStatus {
+    /// Asks for it.
+    pub(crate) async fn ask(daemon: &impl Daemon) -> Result<DaemonStatus, String> {
+        ask_json(daemon, "/api/v1/status", "status").await
+    }
+
+    /// Whether containers are placed, which they are not while the node is drained or restored.
+    pub(crate) fn is_placing(&self) -> bool {
+        self.mode == "placing"
+    }
 }
 
 /// CPU lists by class.

@@ -7,6 +7,8 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::quantity::{is_count, is_positive};
+
 /// Whether the pod is in the fingerprint.
 pub(crate) fn is_counted(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
@@ -24,28 +26,10 @@ pub(crate) fn is_counted(pod: &Pod) -> bool {
 fn holds_something(container: &Container) -> bool {
     let requests = container.resources.as_ref().and_then(|it| it.requests.as_ref());
     requests.into_iter().flatten().any(|(name, Quantity(amount))| match name.as_str() {
-        "cpu" => is_whole(amount) && is_positive(amount),
+        "cpu" => is_count(amount),
         "memory" => is_positive(amount),
         _ => name.starts_with("hugepages-") && is_positive(amount),
     })
-}
-
-/// The digits of a quantity before its suffix; as the API server writes quantities, without a sign.
-fn number(quantity: &str) -> &str {
-    let end = quantity.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(quantity.len());
-    quantity.get(..end).unwrap_or_default()
-}
-
-fn is_positive(quantity: &str) -> bool {
-    number(quantity).bytes().any(|it| matches!(it, b'1'..=b'9'))
-}
-
-/// The API server writes whole numbers of CPUs without fraction and suffix, and all others in thousandths.
-fn is_whole(quantity: &str) -> bool {
-    match quantity.strip_suffix('m') {
-        Some(milli) => milli.parse::<u64>().is_ok_and(|it| it.is_multiple_of(1000)),
-        None => !number(quantity).contains('.') && !quantity.ends_with(['u', 'n']),
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::daemon::{Daemon, Method};
+use crate::daemon::{Daemon, ask_json};
 use crate::feature_file::{render_features, write_features};
 use crate::feature_rules::{Rule, apply_rules, is_writable, parse_rules};
 use crate::feature_set::{Attributes, FeatureLabels, FeatureSet, feature_labels};
@@ -45,7 +45,7 @@ pub(crate) async fn publish_features(
     }
     let mut publisher = Publisher::new(options);
     loop {
-        match ask(daemon).await {
+        match ask_json::<FeatureSet>(daemon, "/api/v1/features", "features").await {
             Ok(features) => {
                 let found = publisher.labels(&features);
                 labels.send_if_modified(|labels| {
@@ -58,14 +58,6 @@ pub(crate) async fn publish_features(
             Err(error) => publisher.say(format!("the node's features are not known: {error}")),
         }
         sleep(LOOK).await;
-    }
-}
-
-async fn ask(daemon: &impl Daemon) -> Result<FeatureSet, String> {
-    let answer = daemon.ask(Method::Get, "/api/v1/features", String::new()).await?;
-    match answer.is_good() {
-        true => serde_json::from_slice(&answer.body).map_err(|error| error.to_string()),
-        false => Err(answer.text()),
     }
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 use regex::Regex;
 use serde::Deserialize;
 
-use crate::feature_set::{Attributes, FeatureSet, LABELS, is_label_value};
+use crate::feature_set::{Attributes, FeatureSet, LABELS, is_label_value, is_last_name};
 
 /// Domain in which a rule finds what earlier ones have said.
 const MATCHED: &str = "rule.matched";
@@ -222,9 +222,8 @@ pub(crate) fn is_writable(name: &str) -> bool {
 fn check_label(name: &str, value: &str) -> anyhow::Result<()> {
     ensure!(is_label_value(value), "`{value}` of the label {name} cannot be a label's value");
     let (prefix, last) = name.split_once('/').unwrap_or(("", name));
-    let is_name = !last.is_empty() && is_label_value(last);
     ensure!(
-        is_name && (prefix.is_empty() != name.contains('/')) && is_prefix(prefix),
+        is_last_name(last) && (prefix.is_empty() != name.contains('/')) && is_prefix(prefix),
         "`{name}` cannot be the name of a label"
     );
     let is_free = FREE.into_iter().any(|it| is_below(prefix, it));
@@ -445,6 +444,9 @@ rules: [{name: other, labels: {x: y}, matchFeatures: [{feature: rule.matched, ma
 
     #[test]
     fn labels_that_the_policy_refuses_are_known() {
+        let source = include_str!("../../../deploy/cluster/source/own-node.yaml");
+        let (_, after) = source.split_once("name: ownKey").unwrap();
+        let policy = Regex::new(after.split('\'').nth(1).unwrap()).unwrap();
         for (name, expected) in [
             ("bayplan.dev/a", true),
             ("power.intel.com/a", true),
@@ -456,6 +458,7 @@ rules: [{name: other, labels: {x: y}, matchFeatures: [{feature: rule.matched, ma
             ("a", false),
         ] {
             assert_eq!(is_writable(name), expected, "{name}");
+            assert_eq!(policy.is_match(name), expected, "{name} by the policy");
         }
     }
 }

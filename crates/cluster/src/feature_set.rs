@@ -63,8 +63,7 @@ impl FeatureSet {
 pub(crate) fn feature_labels(features: &FeatureSet) -> Attributes {
     let mut labels = Attributes::new();
     let mut say = |name: String, value: &str| {
-        let is_short = name.len() <= NAME_MAX && value.len() <= NAME_MAX;
-        if is_short && is_label_value(value) {
+        if name.len() <= NAME_MAX && is_label_value(value) {
             labels.insert(format!("{LABELS}{name}"), value.to_owned());
         }
     };
@@ -148,6 +147,11 @@ pub(crate) fn is_label_value(value: &str) -> bool {
         && is_end(value.chars().next())
         && is_end(value.chars().next_back())
         && value.chars().all(is_inner)
+}
+
+/// The same, but not nothing: the last part of the name of a label or resource.
+pub(crate) fn is_last_name(name: &str) -> bool {
+    !name.is_empty() && is_label_value(name)
 }
 
 #[cfg(test)]

@@ -76,11 +76,9 @@ struct Seen {
 
 async fn look(daemon: &impl Daemon) -> Result<Seen, String> {
     let ready = daemon.ask(Method::Get, "/readyz", String::new()).await?;
-    let status = daemon.ask(Method::Get, "/api/v1/status", String::new()).await?;
-    let status: DaemonStatus =
-        serde_json::from_slice(&status.body).map_err(|error| error.to_string())?;
+    let status = DaemonStatus::ask(daemon).await?;
     let report = zones(daemon, None).await?;
-    Ok(Seen { report, is_placing: status.mode == "placing", is_ready: ready.is_good() })
+    Ok(Seen { report, is_placing: status.is_placing(), is_ready: ready.is_good() })
 }
 
 /// Writes what differs; where nothing does, pods may come. Out: how long nothing is to be tried.

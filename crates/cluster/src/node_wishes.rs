@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 
-use crate::feature_set::{Attributes, FeatureLabels};
+use crate::feature_set::{Attributes, FeatureLabels, is_last_name};
 use crate::node_topology::ZoneReport;
 use crate::object::NodeObject;
 use crate::part::{Part, Parts};
@@ -63,12 +63,12 @@ pub(crate) fn node_wishes(node: &NodeObject, parts: &Parts, daemon: &DaemonView<
     }
     if has(Part::PowerClasses) {
         let cpus = allocatable_cpus(daemon.report).to_string();
-        let names = daemon.report.cpu_classes.iter().filter(|it| is_name(it));
+        let names = daemon.report.cpu_classes.iter().filter(|it| is_short_name(it));
         let resources = names.map(|it| (format!("power.intel.com/{it}"), cpus.clone()));
         wishes.capacity.extend(resources);
     }
     if has(Part::Groups) {
-        let types = daemon.report.group_types.iter().filter(|it| is_name(&it.name));
+        let types = daemon.report.group_types.iter().filter(|it| is_short_name(&it.name));
         let resource = |name: &str| format!("bayplan.dev/group-{name}");
         let resources = types.map(|it| (resource(&it.name), it.members_max.to_string()));
         wishes.capacity.extend(resources);
@@ -145,12 +145,9 @@ fn allocatable_cpus(report: &ZoneReport) -> u64 {
     report.zones.iter().map(|zone| zone.cpu_milli.allocatable / 1000).sum()
 }
 
-/// Whether a name can be the last part of a resource's (`[A-Za-z0-9]` at both ends, `-_.` between, with its prefix at most 63 characters).
-fn is_name(name: &str) -> bool {
-    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let ends = [name.chars().next(), name.chars().next_back()];
-    name.len() <= 50 && ends.into_iter().all(is_end) && name.chars().all(is_inner)
+/// Whether a name can be the last part of a resource's, which has at most 63 characters with its prefix.
+fn is_short_name(name: &str) -> bool {
+    name.len() <= 50 && is_last_name(name)
 }
 
 /// Whether it is the taint of this key with the effect NoSchedule.

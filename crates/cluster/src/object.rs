@@ -17,6 +17,9 @@ pub(crate) const FEATURES_MANAGER: &str = "bayplan-agent/features";
 /// The manager of extended resources.
 pub(crate) const CAPACITY_MANAGER: &str = "bayplan-agent/capacity";
 
+/// The manager of the NodeResourceTopology.
+pub(crate) const TOPOLOGY_MANAGER: &str = "bayplan-agent/node-topology";
+
 /// What the agent needs of the Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeObject {
@@ -87,6 +90,15 @@ impl NodeObject {
             },
         }
     }
+}
+
+/// Whether the zones of a NodeResourceTopology are the agent's, and no other program's.
+pub(crate) fn is_own_topology(object: &Json) -> bool {
+    let entries = object.pointer("/metadata/managedFields").and_then(Json::as_array);
+    let of_zones =
+        entries.into_iter().flatten().filter(|it| it["fieldsV1"].get("f:zones").is_some());
+    let mut is_own = of_zones.map(|it| it["manager"] == TOPOLOGY_MANAGER).peekable();
+    is_own.peek().is_some() && is_own.all(|it| it)
 }
 
 /// Keys of a map that a manager has applied.
@@ -202,6 +214,7 @@ fn part<T: Default + DeserializeOwned>(object: &Json, name: &str, problems: &mut
 #[cfg(test)]
 mod tests {
     use expect_test::{Expect, expect};
+    use serde_json::json;
 
     use super::*;
 
@@ -249,5 +262,21 @@ mod tests {
             r#"{"metadata": {"name": "x", "annotations": {"bayplan.dev/allow-moves": "all"}}, "spec": {}}"#,
             expect!["annotation bayplan.dev/allow-moves is `all`, expected a number or any"],
         );
+    }
+
+    #[test]
+    fn a_topology_is_the_agents_only_where_all_its_zones_are() {
+        let entry =
+            |manager: &str, field: &str| json!({ "manager": manager, "fieldsV1": { (field): {} } });
+        for (entries, expected) in [
+            (vec![entry(TOPOLOGY_MANAGER, "f:zones"), entry("kubectl", "f:metadata")], true),
+            (vec![entry("rte", "f:zones")], false),
+            (vec![entry(TOPOLOGY_MANAGER, "f:zones"), entry("rte", "f:zones")], false),
+            (vec![entry(TOPOLOGY_MANAGER, "f:metadata")], false),
+            (Vec::new(), false),
+        ] {
+            let object = json!({ "metadata": { "managedFields": entries } });
+            assert_eq!(is_own_topology(&object), expected, "{object}");
+        }
     }
 }

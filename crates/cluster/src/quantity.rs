@@ -5,11 +5,21 @@ const PLACES: u32 = 9;
 
 /// Whether two texts are the same amount; texts that are none are compared as they are.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    one == other || parse(one).is_some_and(|it| Some(it) == parse(other))
+    one == other || nanos(one).is_some_and(|it| Some(it) == nanos(other))
+}
+
+/// A whole, positive number.
+pub(crate) fn is_count(text: &str) -> bool {
+    nanos(text).is_some_and(|it| it > 0 && it.is_multiple_of(10_u128.pow(PLACES)))
+}
+
+/// Something, however little.
+pub(crate) fn is_positive(text: &str) -> bool {
+    nanos(text).is_some_and(|it| it > 0)
 }
 
 /// In thousandths of millionths. `None`: it is negative, no amount, too large, or not a whole number of these.
-fn parse(text: &str) -> Option<u128> {
+fn nanos(text: &str) -> Option<u128> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at_checked(end)?;
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));

@@ -100,7 +100,7 @@ impl NodeReport<'_> {
                 "the daemon does not answer",
             );
         };
-        if daemon.mode != "placing" {
+        if !daemon.is_placing() {
             let message = format!("the mode is {}, so containers are not placed", daemon.mode);
             return Condition::new("PlacementHealthy", "False", "NotPlacing", &message);
         }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::api::{Cluster, Outcome};
-use crate::daemon::{Daemon, Method};
+use crate::daemon::{Daemon, ask_json};
 use crate::exclusive_pods::is_counted;
 use crate::node_topology::{ZoneReport, fingerprint, node_topology};
 use crate::watching::{LOOK, REPAIR, World, follow, spread};
@@ -189,12 +189,7 @@ pub(crate) async fn zones(daemon: &impl Daemon, after: Option<u64>) -> Result<Zo
         Some(change) => format!("/api/v1/zones?after={change}&wait={WAIT}"),
         None => "/api/v1/zones".to_owned(),
     };
-    let answer = daemon.ask(Method::Get, &path, String::new()).await?;
-    match answer.is_good() {
-        true => serde_json::from_slice(&answer.body)
-            .map_err(|error| format!("the daemon's zones cannot be read: {error}")),
-        false => Err(answer.text()),
-    }
+    ask_json(daemon, &path, "zones").await
 }
 
 /// Comes back when the daemon has another change than this one.
@@ -214,6 +209,7 @@ mod tests {
 
     use super::*;
     use crate::daemon::Answer;
+    use crate::daemon::Method;
     use crate::object::NodeObject;
 
     /// Answers each question at once.
