@@ -687,8 +687,7 @@ async fn zones(State(api): State<Api>, Query(it): Query<After>) -> Response {
     let topology = api.reloader.topology().await;
     let nodes = crate::zones::nodes_of(&topology);
     let config = api.reloader.live();
-    let is_whole = config.requests.only_whole_cores;
-    match api.looker.look(|answer| Look::Zones(nodes, is_whole, answer)).await {
+    match api.looker.look(|answer| Look::Zones(nodes, answer)).await {
         Some(state) => {
             Json(crate::zones::zones_view(&topology, &config, &state, change)).into_response()
         }

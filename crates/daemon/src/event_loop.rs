@@ -135,9 +135,7 @@ impl EventLoop {
         let _gone = match look {
             Look::Alive(answer) => answer.send(()).is_err(),
             Look::Status(answer) => answer.send(Box::new(self.state.status())).is_err(),
-            Look::Zones(nodes, only_whole_cores, answer) => {
-                answer.send(Box::new(self.state.zones(&nodes, only_whole_cores))).is_err()
-            }
+            Look::Zones(nodes, answer) => answer.send(Box::new(self.state.zones(&nodes))).is_err(),
             Look::Explain(name, answer) => answer.send(self.state.explain(&name)).is_err(),
         };
     }

@@ -76,7 +76,7 @@ pub(crate) enum Look {
     /// What is where.
     Status(oneshot::Sender<Box<Status>>),
     /// What these NUMA nodes, with their CPUs, have left.
-    Zones(Vec<(NodeId, CpuSet)>, bool, oneshot::Sender<Box<NodeZones>>),
+    Zones(Vec<(NodeId, CpuSet)>, oneshot::Sender<Box<NodeZones>>),
     /// Why containers of this name are where they are.
     Explain(String, oneshot::Sender<Vec<Explanation>>),
 }

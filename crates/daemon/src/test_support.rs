@@ -16,9 +16,14 @@ use jiff::Timestamp;
 
 /// An empty node of this machine, where pods may ask for everything.
 pub(crate) fn state(line: &str) -> NodeState {
+    let rules = RequestRules { permissions: vec![Rule::everything()], ..RequestRules::default() };
+    state_by(line, rules)
+}
+
+/// The same by these rules.
+pub(crate) fn state_by(line: &str, rules: RequestRules) -> NodeState {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
     let pools = pools(&topology, Policy::default(), &CpuSet::new()).unwrap();
-    let rules = RequestRules { permissions: vec![Rule::everything()], ..RequestRules::default() };
     NodeState::new(Ledger::new(Arc::new(pools)), rules, String::new())
 }
 

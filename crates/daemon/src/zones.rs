@@ -203,15 +203,15 @@ mod tests {
 
     use super::*;
     use crate::config::Requests;
-    use crate::test_support::{make, new_container, state};
+    use crate::test_support::{make, new_container, state_by};
 
     /// A line for each zone, with a container of so many CPUs on the machine.
     fn check(line: &str, requests: Requests, cpus: i64, expected: Expect) {
         let topology = derive(&parse_machine(line).unwrap()).unwrap();
-        let mut node = state(line);
-        make(&mut node, 1, new_container("p", "c", 0, cpus));
         let config = Config { requests, ..Config::default() };
-        let zones = node.zones(&nodes_of(&topology), config.requests.only_whole_cores);
+        let mut node = state_by(line, config.rules());
+        make(&mut node, 1, new_container("p", "c", 0, cpus));
+        let zones = node.zones(&nodes_of(&topology));
         let view = zones_view(&topology, &config, &zones, 7);
         let mut text = format!("{} {} {}\n", view.policy, view.scope, view.change);
         for zone in &view.zones {
@@ -241,11 +241,11 @@ mod tests {
         check(
             "numa:1 core:4 pu:2 mem:8",
             whole,
-            3,
+            2,
             expect![[r#"
-            best-effort container 7
-            {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":4000},"memory_bytes":{"capacity":8589934592,"allocatable":8589934592,"available":8589934592},"huge_pages":[],"distances":[{"node":0,"distance":10}],"cpus":"0-7","shared_cpus":"0,3-4,6-7","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":4}
-        "#]],
+                best-effort container 7
+                {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":4000},"memory_bytes":{"capacity":8589934592,"allocatable":8589934592,"available":8589934592},"huge_pages":[],"distances":[{"node":0,"distance":10}],"cpus":"0-7","shared_cpus":"0,2-4,6-7","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":4}
+            "#]],
         );
     }
 

@@ -25,12 +25,12 @@ pub struct NodeZones {
 }
 
 impl NodeState {
-    /// Each NUMA node that is given, with its CPUs (none: a node that has only memory), in that order; `only_whole_cores`: where containers get nothing else.
-    pub fn zones(&self, nodes: &[(NodeId, CpuSet)], only_whole_cores: bool) -> NodeZones {
-        let pools = self.ledger.pools();
+    /// Each NUMA node that is given, with its CPUs (none: a node that has only memory), in that order.
+    pub fn zones(&self, nodes: &[(NodeId, CpuSet)]) -> NodeZones {
+        let (pools, usual) = (self.ledger.pools(), &self.rules.wishes.cpus);
         NodeZones {
             mode: self.mode,
-            zones: zones(&self.ledger, nodes, only_whole_cores),
+            zones: zones(&self.ledger, nodes, usual.only_whole_cores),
             shared: self.ledger.free().clone(),
             reserved: pools.reserved().clone(),
             isolated: pools.isolated().clone(),
