@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use bayplan_enforcement::power::TurboSwitch;
 use flate2::read::GzDecoder;
 
 use crate::kernel::Kernel;
@@ -23,7 +24,7 @@ pub struct FeatureFacts {
     pub cpu_model: BTreeMap<String, String>,
     /// `intel_pstate/status`.
     pub pstate: Option<String>,
-    /// Turbo is on: by `intel_pstate/no_turbo`, or by `cpufreq/boost`.
+    /// Turbo is on, by `intel_pstate/no_turbo`.
     pub turbo: Option<bool>,
     /// `scaling_governor` of the first policy.
     pub governor: Option<String>,
@@ -69,7 +70,7 @@ pub fn read_features(root: &Path, kernel: &mut dyn Kernel) -> FeatureFacts {
         cpu_flags,
         cpu_model,
         pstate: reader.text(&format!("{CPUS}/intel_pstate/status")),
-        turbo: reader.turbo(),
+        turbo: reader.number(TurboSwitch::NoTurbo.path()).map(|it| it == 0),
         governor: reader.text(&format!("{CPUS}/cpufreq/policy0/scaling_governor")),
         cstate_max: reader.number("sys/module/intel_idle/parameters/max_cstate"),
         has_swap: reader.text("proc/swaps").is_some_and(|it| it.lines().count() > 1),
@@ -122,11 +123,6 @@ impl Reader<'_> {
             }
         }
         (flags, model)
-    }
-
-    fn turbo(&mut self) -> Option<bool> {
-        let off = self.number(&format!("{CPUS}/intel_pstate/no_turbo")).map(|it| it == 0);
-        off.or_else(|| Some(self.number(&format!("{CPUS}/cpufreq/boost"))? == 1))
     }
 
     fn modules(&mut self) -> Vec<String> {
@@ -202,6 +198,7 @@ mod tests {
 
     use super::*;
     use crate::fake_kernel::FakeKernel;
+    use crate::kernel::DiskKernel;
 
     const FILES: &[(&str, &str)] = &[
         (
@@ -218,6 +215,10 @@ mod tests {
         ("etc/os-release", "ID=debian\nVERSION_ID=\"13\"\n"),
         ("sys/class/net/eth0/device/sriov_totalvfs", "8\n"),
         ("sys/class/net/eth0/device/sriov_numvfs", "0\n"),
+        (
+            "boot/config-6.12.1-test",
+            "# CONFIG_NO_HZ is not set\nCONFIG_PREEMPT=y\nCONFIG_LOCALVERSION=\"-test\"\n",
+        ),
         ("sys/class/net/lo/mtu", "65536\n"),
         ("sys/block/nvme0n1/queue/rotational", "0\n"),
         ("sys/block/nvme0n1/device/model", "x\n"),
@@ -227,11 +228,13 @@ mod tests {
 
     #[test]
     fn facts_are_as_the_files_have_them() {
-        let mut kernel = FakeKernel::new(FILES);
         let root = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(root.path().join("boot")).unwrap();
-        let config = "# CONFIG_NO_HZ is not set\nCONFIG_PREEMPT=y\nCONFIG_LOCALVERSION=\"-test\"\n";
-        std::fs::write(root.path().join("boot/config-6.12.1-test"), config).unwrap();
+        for (path, text) in FILES {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let mut kernel = DiskKernel::open(root.path()).unwrap();
         expect![[r#"
             FeatureFacts {
                 cpu_flags: [
@@ -270,8 +273,19 @@ mod tests {
                     "ID": "debian",
                     "VERSION_ID": "13",
                 },
-                interfaces: [],
-                disks: [],
+                interfaces: [
+                    InterfaceFacts {
+                        name: "eth0",
+                        functions_max: 8,
+                        functions: 0,
+                    },
+                ],
+                disks: [
+                    (
+                        "nvme0n1",
+                        false,
+                    ),
+                ],
                 virtual_functions: {
                     "0000:17:00.0": 8,
                 },
