@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_enforcement::{NodeUse, next_budget};
-use bayplan_host::counters::{GroupCounters, GroupFiles, Stall, read_idle_ticks};
+use bayplan_host::counters::{GroupCounters, GroupFiles, TICKS_PER_SECOND, read_idle_ticks};
 use bayplan_host::find_container_cgroup;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_node::colocation::Colocation;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::occupancy::{Occupancy, Occupant};
-use bayplan_rebalance::{HeldCore, Holder, Lending};
+use bayplan_rebalance::{HeldCore, Holder, Lending, Sample};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuId, CpuSet, MilliCpu, QosClass};
 use bayplan_workload::annotations::CpuPartition;
@@ -27,14 +27,13 @@ use crate::enforcer::{Enforcement, class_group};
 use crate::hotplug::Ground;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::rebalancer::sample_of;
 use crate::tasks::blocking;
 
 /// As often as Koordinator looks.
 const EVERY: Duration = Duration::from_secs(1);
 /// Files are written within milliseconds; longer a stop does not wait for them.
 const ENDED_WITHIN: Duration = Duration::from_secs(10);
-/// In `/proc/stat` time is in units of `USER_HZ` (proc_stat(5)).
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What the task works with.
 pub(crate) struct ColocationTask {
@@ -224,28 +223,23 @@ impl Span<'_> {
     fn node_use(&self, class: &str) -> Option<NodeUse> {
         let busy: Vec<f64> =
             self.after.idle_ticks.keys().filter_map(|cpu| self.busy(*cpu)).collect();
-        let used = self.used(class)?;
+        let used = self.sample(class)?.cpus;
         let others = (busy.iter().sum::<f64>() - used).max(0.0);
         let capacity = MilliCpu::from_cpus(busy.len());
         (!busy.is_empty()).then(|| NodeUse { capacity, others: milli(others) })
     }
 
     fn holder(&self, it: &Occupant, topology: &Topology) -> Option<Holder> {
-        let [before, after] =
-            [self.before, self.after].map(|seen| seen.groups.get(&it.runtime_id)?.pressure.cpu);
-        let usec = |stall: Option<Stall>| stall.map(|it| it.some_usec);
-        let stalled = usec(after).zip(usec(before)).map(|(after, before)| {
-            (after.saturating_sub(before) as f64 / 1e6 / self.seconds).min(1.0)
-        });
+        let Sample { cpus: used, cpu_pressure: stalled, .. } = self.sample(&it.runtime_id)?;
         let cores = topology.cores().iter().filter(|core| core.is_subset(&it.exclusive));
         let held = |core: &CpuSet| {
             // What is not told may be busy.
             let busy = core.iter().map(|cpu| self.busy(cpu).unwrap_or(1.0)).fold(0.0, f64::max);
             HeldCore { cpus: core.clone(), busy }
         };
-        // The kernel fills cores with low numbers first.
+        // Of cores that were idle for as long, those with high numbers are lent first.
         let cores = cores.rev().map(held).collect();
-        Some(Holder { id: it.id, cores, used: self.used(&it.runtime_id)?, stalled })
+        Some(Holder { id: it.id, cores, used, stalled })
     }
 
     /// Share of the time in which a CPU had something to do; `None` where the kernel does not tell.
@@ -255,11 +249,10 @@ impl Span<'_> {
         Some(1.0 - (ticks as f64 / TICKS_PER_SECOND / self.seconds).min(1.0))
     }
 
-    /// CPUs that a group kept busy.
-    fn used(&self, group: &str) -> Option<f64> {
-        let usec = |seen: &Seen| seen.groups.get(group)?.cpu_usec;
-        let usec = usec(self.after)?.checked_sub(usec(self.before)?)?;
-        Some(usec as f64 / 1e6 / self.seconds)
+    /// What a group did.
+    fn sample(&self, group: &str) -> Option<Sample> {
+        let [before, after] = [self.before, self.after].map(|seen| seen.groups.get(group));
+        sample_of(before?, after?, None, Duration::from_secs_f64(self.seconds))
     }
 }
 

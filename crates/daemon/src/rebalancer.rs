@@ -20,6 +20,7 @@ mod tests;
 mod view;
 
 pub(crate) use carry_out::take_back;
+pub(crate) use sampler::sample_of;
 pub(crate) use task::{RebalancerTask, run_rebalancer};
 pub(crate) use view::Told;
 pub use view::{RebalanceView, UnhelpedView};

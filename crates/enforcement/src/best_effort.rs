@@ -6,10 +6,6 @@
 
 use bayplan_types::MilliCpu;
 
-use crate::cgroup::CpuQuota;
-
-/// The kernel's usual period, in microseconds (Documentation/scheduler/sched-bwc.rst).
-const PERIOD_US: u64 = 100_000;
 /// Smaller changes than this part of the node are left out.
 const WORTH_PART: u64 = 100;
 
@@ -22,12 +18,6 @@ pub struct BudgetPolicy {
     pub floor_percent: u64,
     /// Share of the node's CPU time, in percent, by which the budget grows at once.
     pub growth_percent: u64,
-}
-
-impl Default for BudgetPolicy {
-    fn default() -> BudgetPolicy {
-        BudgetPolicy { node_percent: 0, floor_percent: 5, growth_percent: 10 }
-    }
 }
 
 /// What the CPUs did since the last step.
@@ -62,17 +52,12 @@ pub fn next_budget(
     Some(MilliCpu(next))
 }
 
-/// The limit of a group that has this budget, never less than the kernel takes.
-pub fn budget_quota(budget: MilliCpu) -> CpuQuota {
-    let quota_us = budget.0.saturating_mul(PERIOD_US / 1000);
-    CpuQuota { quota_us: quota_us.max(1000), period_us: PERIOD_US }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cgroup::CpuQuota;
 
     const POLICY: BudgetPolicy =
         BudgetPolicy { node_percent: 65, floor_percent: 5, growth_percent: 10 };
@@ -114,7 +99,7 @@ mod tests {
     #[test]
     fn a_budget_is_a_limit_that_the_kernel_takes() {
         for (milli, quota_us) in [(0, 1000), (5, 1000), (1500, 150_000), (u64::MAX, u64::MAX)] {
-            let quota = budget_quota(MilliCpu(milli));
+            let quota = CpuQuota::of(MilliCpu(milli));
             assert_eq!((quota.quota_us, quota.period_us), (quota_us, 100_000), "{milli}");
         }
     }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_types::Bytes;
+use bayplan_types::{Bytes, MilliCpu};
 
 use crate::setting::{Form, Setting, Settings, Slot};
 
@@ -24,6 +24,19 @@ pub struct CpuQuota {
     pub quota_us: u64,
     /// Microseconds.
     pub period_us: u64,
+}
+
+/// The kernel's shortest quota (`kernel/sched/core.c`, `min_cfs_quota_period`), in microseconds.
+const QUOTA_US_MIN: u64 = 1000;
+/// The kernel's usual period, in microseconds (Documentation/scheduler/sched-bwc.rst).
+const PERIOD_US: u64 = 100_000;
+
+impl CpuQuota {
+    /// So much time of CPUs in the kernel's usual period, never less than the kernel takes.
+    pub fn of(cpus: MilliCpu) -> CpuQuota {
+        let quota_us = cpus.0.saturating_mul(PERIOD_US / 1000);
+        CpuQuota { quota_us: quota_us.max(QUOTA_US_MIN), period_us: PERIOD_US }
+    }
 }
 
 /// Memory that is kept for a container, and from which on it is slowed down.

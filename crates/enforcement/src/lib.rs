@@ -21,7 +21,7 @@ mod setting;
 mod turned;
 
 pub use author::{Author, Told, author_of};
-pub use best_effort::{BudgetPolicy, NodeUse, budget_quota, next_budget};
+pub use best_effort::{BudgetPolicy, NodeUse, next_budget};
 pub use block_io::{
     BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
     idle_weight, settings_for_block_io,

@@ -5,13 +5,10 @@
 //! a container's group with every update, and kubelet for the group of a QoS class every minute, and when it starts, where it gives up. A pod's group
 //! gets its weight when it is made.
 
+use bayplan_types::MilliCpu;
+
 use crate::cgroup::{CpuQuota, quota_slot};
 use crate::setting::{Form, Setting, Settings, Slot};
-
-/// The kernel's shortest quota (`kernel/sched/core.c`, `min_cfs_quota_period`), in microseconds.
-const QUOTA_US_MIN: u64 = 1000;
-/// The kernel's usual period, in microseconds.
-const PERIOD_US: u64 = 100_000;
 
 /// Which files a group has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +76,7 @@ impl TurnedGroup {
 
 /// Half of the time of so many CPUs after one step, a quarter after two, and so on.
 pub fn suppressed(cpus: usize, step: u32) -> CpuQuota {
-    let all = u64::try_from(cpus).unwrap_or(u64::MAX).saturating_mul(PERIOD_US);
-    let quota_us = all.checked_shr(step).unwrap_or(0).max(QUOTA_US_MIN);
-    CpuQuota { quota_us, period_us: PERIOD_US }
+    CpuQuota::of(MilliCpu(MilliCpu::from_cpus(cpus).0.checked_shr(step).unwrap_or(0)))
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ mod parse;
 pub use group::{GroupCounters, GroupFiles};
 pub use kept::Kept;
 pub use monitor::{MonitorCounters, MonitorFiles, Monitored, Monitors};
-pub use node::{CoreThrottles, NodeCounters, NodeFiles, Uncore, Zone, read_idle_ticks};
+pub use node::{
+    CoreThrottles, NodeCounters, NodeFiles, TICKS_PER_SECOND, Uncore, Zone, read_idle_ticks,
+};
 pub use parse::{IoCounters, MemoryCounters, Pressure, Stall, parse_stall};
 
 #[cfg(test)]

@@ -251,7 +251,7 @@ impl Moment {
             idle: String::new(),
             closed: String::new(),
             pools: pools.iter().flat_map(Pools::iter).map(map_pool).collect(),
-            // The history does not tell of groups.
+            // The history tells of groups only where it begins anew.
             groups: Vec::new(),
             containers,
         }

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_host::counters::{GroupCounters, Stall};
+use bayplan_host::counters::{GroupCounters, Stall, TICKS_PER_SECOND};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::observer::{GroupsRead, Placed};
 use crate::prober::{AuditView, ContainerAudit};
 
-/// The kernel counts idle time in hundredths of a second (`USER_HZ`, proc_stat(5)).
-const TICKS_PER_SECOND: f64 = 100.0;
 /// Intruders that are named for a CPU.
 const NAMED_MAX: usize = 5;
 

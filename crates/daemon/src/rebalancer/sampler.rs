@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_host::counters::{GroupCounters, MonitorCounters, Stall};
+use bayplan_host::counters::{GroupCounters, MonitorCounters, Stall, TICKS_PER_SECOND};
 use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_probes::{Distance, Drain, Preempter, Rates, delay_bucket_ends, rates_between};
 use bayplan_rebalance::{Migrations, Sample};
@@ -16,9 +16,6 @@ use bayplan_types::CpuId;
 
 use crate::observer::{ContainerLabels, GroupsRead, Placed};
 use crate::prober::Seen;
-
-/// In `/proc/stat` time is in units of `USER_HZ` (proc_stat(5)), which is 100 on all architectures that Linux has this for.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What was read last, and what that meant.
 #[derive(Debug, Default)]
@@ -108,7 +105,7 @@ impl Sampler {
 }
 
 /// What a group did between two readings; `None` where its CPU time is not counted, or began anew.
-pub(super) fn sample_of(
+pub(crate) fn sample_of(
     before: &GroupCounters,
     after: &GroupCounters,
     placed: Option<Placed>,

@@ -19,7 +19,10 @@ use crate::uncore_domains::{UncoreDomain, uncore_domains};
 const CPUS: &str = "sys/devices/system/cpu";
 const POWERCAP: &str = "sys/class/powercap";
 
-/// Time in which each CPU had nothing to do, in hundredths of a second; `None` where the kernel does not tell.
+/// In `/proc/stat` time is in units of `USER_HZ` (proc_stat(5)), which is 100 on all architectures that Linux has this for.
+pub const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Time in which each CPU had nothing to do, in [`TICKS_PER_SECOND`]; `None` where the kernel does not tell.
 pub fn read_idle_ticks(kernel: &mut dyn Kernel) -> Option<BTreeMap<CpuId, u64>> {
     parse_idle(&kernel.read("proc/stat").ok()?)
 }

@@ -7,8 +7,8 @@ use bayplan_allocator::ContainerId;
 use bayplan_enforcement::{
     BatchWants, BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants,
     Original, PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot, Unmovable,
-    budget_quota, demotion_setting, partition_slot, plan_reclaims, settings_for_block_io,
-    settings_for_cgroups, settings_for_interrupts, settings_for_partitions,
+    demotion_setting, partition_slot, plan_reclaims, settings_for_block_io, settings_for_cgroups,
+    settings_for_interrupts, settings_for_partitions,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
@@ -327,7 +327,7 @@ fn turned_burst(id: ContainerId, turned: &Turned) -> u64 {
 fn batch_wants(tuning: &Tuning, memory_limit: Option<Bytes>) -> BatchWants {
     let batch = tuning.batch.unwrap_or_default();
     let memory = batch.memory.filter(|_| memory_limit.is_none());
-    BatchWants { quota: batch.cpu.map(budget_quota), memory }
+    BatchWants { quota: batch.cpu.map(CpuQuota::of), memory }
 }
 
 fn quota(resources: &Resources) -> Option<CpuQuota> {

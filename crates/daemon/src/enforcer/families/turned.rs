@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_enforcement::{
-    CgroupVersion, Setting, Slot, TurnedGroup, budget_quota, burst_slot, suppressed,
+    CgroupVersion, CpuQuota, Setting, Slot, TurnedGroup, burst_slot, suppressed,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{ContainerCgroup, find_container_cgroup, find_cpu_cgroup};
@@ -66,7 +66,7 @@ fn gather_best_effort(
         if let (Some(budget), Some(class)) = (occupancy.budget, class_group(&group)) {
             let class = of_best_effort(class, "budget of BestEffort pods");
             let slot = class.limit_slot(CgroupVersion::V2);
-            let quota = budget_quota(budget);
+            let quota = CpuQuota::of(budget);
             let is_tighter =
                 |it: &Setting| quota_of(&it.value).is_none_or(|it| quota.quota_us < it);
             if gathered.settings.get(&slot).is_none_or(is_tighter) {
