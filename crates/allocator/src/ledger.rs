@@ -353,18 +353,9 @@ impl Ledger {
             Level::Machine => self.free().clone(),
             level => around(&self.pools, level, &group.exclusive).intersection(self.free()),
         };
-        let containers =
-            |pool: PoolId| self.loads().get(pool.index()).map_or(0, |it| it.containers);
-        let mut homed: Vec<u32> = self.pools.iter().map(|pool| containers(pool.id)).collect();
-        for pool in self.pools.iter() {
-            if let Some(outer) = pool.parent.and_then(|outer| homed.get_mut(outer.index())) {
-                *outer = outer.saturating_sub(containers(pool.id));
-            }
-        }
-        for (pool, homed) in self.pools.iter().zip(homed) {
-            if homed > 0 {
-                idle.subtract(&pool.cpus);
-            }
+        let homed = self.allocations().filter(|(_, it)| it.shared.is_some() && !it.is_reserved);
+        for pool in homed.filter_map(|(_, it)| self.pools.get(it.pool)) {
+            idle.subtract(&pool.cpus);
         }
         idle
     }

@@ -95,7 +95,6 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         let were = self.wanting_reserved(self.ledger.pools());
         self.rules = config.rules;
-        self.rules.has_groups = !config.groups.is_empty();
         let are = self.wanting_reserved(&config.machine.pools);
         let mut sent_away = self.sent_away(&were, &are);
         let are_regrouped = self.groups.types != config.groups;

@@ -36,7 +36,7 @@ use bayplan_allocator::{Allocation, ContainerId, Ledger, Move, Part, Pools, Requ
 use bayplan_enforcement::{DesiredState, ObservedState, plan_pinnings};
 use bayplan_topology::Device;
 use bayplan_types::{CpuSet, NodeId, Pinning};
-use bayplan_workload::annotations::{Warning, WarningKind, without_effect_in};
+use bayplan_workload::annotations::{Warning, WarningKind, tell_effects_in};
 use bayplan_workload::mates::has_ended_mates;
 use bayplan_workload::silent::Member;
 use bayplan_workload::{
@@ -498,13 +498,8 @@ impl NodeState {
         if let Some(group) = self.groups.name_for(id) {
             let has_no_affinity = has_no_affinity(spec, &self.rules);
             request.wishes.preserve.cpus |= *has_no_affinity.as_ref().unwrap_or(&false);
-            let same = |one: &Warning, other: &Warning| {
-                one.text.split_once(" has no effect").map(|(it, _)| it)
-                    == other.text.split_once(" has no effect").map(|(it, _)| it)
-            };
-            let more = without_effect_in(&group, spec, &self.rules);
-            warnings.retain(|it| !more.iter().any(|other| same(it, other)));
-            warnings.extend(more.into_iter().chain(has_no_affinity.err()));
+            tell_effects_in(&group, spec, &self.rules, &mut warnings);
+            warnings.extend(has_no_affinity.err());
         }
         (request, warnings)
     }

@@ -28,11 +28,11 @@ use std::collections::BTreeMap;
 use bayplan_allocator::Wishes;
 
 pub use affinity::{Affinity, Condition, affinities, is_key, value_of};
-pub use effect::{ClassNames, without_effect_in};
+pub use effect::{ClassNames, tell_effects_in};
 pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
 pub use koordinator::{FOREIGN, Foreign, may_claim};
-pub use live::{is_live, render_changes, with_live};
+pub use live::{render_changes, with_live};
 pub use page::{render_page, render_text};
 pub use permissions::{GROUPS, Group, Item, Rule, Wish, allowed, is_allowed_by_rule};
 pub use source::Sources;

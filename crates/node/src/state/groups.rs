@@ -39,8 +39,7 @@ pub(crate) struct Fitted {
 
 impl NodeState {
     /// These are the types of groups.
-    pub fn with_groups(mut self, types: Arc<[GroupType]>) -> NodeState {
-        self.rules.has_groups = !types.is_empty();
+    pub fn with_groups(self, types: Arc<[GroupType]>) -> NodeState {
         NodeState { groups: Groups::new(types), ..self }
     }
 

@@ -56,9 +56,9 @@ pub(crate) fn without_effect(
             .map(|why| (WarningKind::UnknownClass, why))
             .or_else(|| {
             let why = why_in_vain(wish.field, container, asked, request)?;
-            Some((WarningKind::NoEffect, format!("has no effect: {why}")))
+            Some((WarningKind::NoEffect, format!("{NO_EFFECT}{why}")))
         })?;
-        Some(Warning { kind, text: format!("{} {why}", sources.of_field(wish.field)?) })
+        Some(Warning { kind, text: format!("{}{why}", sources.of_field(wish.field)?) })
     };
     let warnings = wishes(asked, &usual).into_iter().filter_map(warning);
     // One label may fill several fields in vain, for one reason.
@@ -66,22 +66,27 @@ pub(crate) fn without_effect(
     warnings.filter(|it| told.insert(it.text.clone())).collect()
 }
 
-/// What a member of the group of this name asks for and its group's type has said for all of its members: where CPUs of its own are.
-pub fn without_effect_in(
+/// Between the source of a wish and why it does nothing.
+const NO_EFFECT: &str = " has no effect: ";
+
+/// Adds what a member of the group of this name asks for and its group's type has said for all of its members: where CPUs of its own are. Another reason that
+/// is told of the same wish is replaced.
+pub fn tell_effects_in(
     group: &str,
     container: &NewContainer,
     rules: &RequestRules,
-) -> Vec<Warning> {
+    warnings: &mut Vec<Warning>,
+) {
     let (asked, _) = super::read_annotations(container, rules);
-    let usual = Asked::usual(rules);
     let sources = Sources::new(container);
-    let mut told = BTreeSet::new();
-    let warning = |wish: Wish| {
-        let source = sources.of_field(wish.field).filter(|_| wish.field.is_place_of_cpus())?;
-        let text = format!("{source} has no effect: it runs on the CPUs of the group {group}");
-        told.insert(text.clone()).then_some(Warning { kind: WarningKind::NoEffect, text })
-    };
-    wishes(&asked, &usual).into_iter().filter_map(warning).collect()
+    for wish in wishes(&asked, &Asked::usual(rules)) {
+        let source = sources.of_field(wish.field).filter(|_| wish.field.is_place_of_cpus());
+        let Some(source) = source else { continue };
+        let begin = format!("{source}{NO_EFFECT}");
+        warnings.retain(|it| !it.text.starts_with(&begin));
+        let text = format!("{begin}it runs on the CPUs of the group {group}");
+        warnings.push(Warning { kind: WarningKind::NoEffect, text });
+    }
 }
 
 fn unknown_class(wish: &Wish, rules: &RequestRules) -> Option<String> {
@@ -90,7 +95,7 @@ fn unknown_class(wish: &Wish, rules: &RequestRules) -> Option<String> {
     let known: Vec<&str> = known.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     let name = shown(name, SHOWN_MAX);
-    Some(format!("names class `{name}`, which {key} lacks (it has {known}); ignored"))
+    Some(format!(" names class `{name}`, which {key} lacks (it has {known}); ignored"))
 }
 
 /// Why a wish about this field does nothing; `None`: it counts.

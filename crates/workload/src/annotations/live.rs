@@ -28,7 +28,7 @@ const SHOWN_MAX: usize = 40;
 const CHANGES_MAX: usize = 6;
 
 /// Whether an annotation of this name counts while the container runs.
-pub fn is_live(name: &str) -> bool {
+fn is_live(name: &str) -> bool {
     let of_runtime = name.split_once('/').map(|(domain, _)| domain);
     if of_runtime.is_some_and(|it| [BLOCK_IO, RESCTRL].contains(&it)) {
         return true;

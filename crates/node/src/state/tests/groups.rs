@@ -46,8 +46,11 @@ struct Node {
 fn empty((line, reserved): (&str, &str), types: &Arc<[GroupType]>) -> NodeState {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
     let pools = pools(&topology, Policy::default(), &reserved.parse().unwrap()).unwrap();
-    let rules =
-        RequestRules { reserved_namespaces: vec!["kube-system".to_owned()], ..everything() };
+    let rules = RequestRules {
+        reserved_namespaces: vec!["kube-system".to_owned()],
+        has_groups: !types.is_empty(),
+        ..everything()
+    };
     NodeState::new(Ledger::new(Arc::new(pools)), rules, String::new())
         .with_groups(Arc::clone(types))
 }
