@@ -6,6 +6,7 @@
 
 mod exchange;
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
@@ -332,21 +333,17 @@ async fn isolated<A: Agent>(
     pinning: &Pinning,
     mut additions: Additions,
 ) -> Option<Bytes> {
-    let said = create.config.as_ref().and_then(translate::cmk_words);
-    let variables = match &said {
-        Some(_) => agent.pool_environment(ticket).await,
-        None => None,
-    };
-    let Some(variables) = variables else {
-        return frame::wrap(message, &delta::for_create(pinning, &additions));
-    };
-    additions.variables = variables;
-    let stripped = said.and_then(|it| it.command).zip(delta::without_command(message).ok());
-    let Some((command, without)) = stripped else {
-        return frame::wrap(message, &delta::for_create(pinning, &additions));
-    };
-    additions.command = command;
-    frame::wrap(&without, &delta::for_create(pinning, &additions))
+    let mut message = Cow::Borrowed(message);
+    if let Some(said) = create.config.as_ref().and_then(translate::cmk_words)
+        && let Some(variables) = agent.pool_environment(ticket).await
+    {
+        additions.variables = variables;
+        if let Some((command, without)) = said.command.zip(delta::without_command(&message).ok()) {
+            additions.command = command;
+            message = Cow::Owned(without);
+        }
+    }
+    frame::wrap(&message, &delta::for_create(pinning, &additions))
 }
 
 /// What the container is to see besides what kubelet lets it see; kubelet's own mounts win.

@@ -164,11 +164,6 @@ impl PodResources {
         PodResources { upstream: Upstream::new(socket, LIMIT), lacks_get: Arc::default() }
     }
 
-    /// The socket.
-    pub fn socket(&self) -> &Path {
-        self.upstream.socket()
-    }
-
     fn client(&self) -> PodResourcesListerClient<Upstream> {
         PodResourcesListerClient::with_origin(self.upstream.clone(), Upstream::origin())
             .max_decoding_message_size(MESSAGE_LEN_MAX)
@@ -225,17 +220,6 @@ impl PodResources {
             error
         });
         Ok(devices_named(listed?.into_inner().pod_resources, namespace, pod, container))
-    }
-
-    /// Every device of the node that kubelet can give to containers.
-    ///
-    /// # Errors
-    /// [`KubeletError`].
-    pub async fn allocatable(&self) -> Result<Vec<AssignedDevices>, KubeletError> {
-        let request = resources::AllocatableResourcesRequest {};
-        let answer = self.client().get_allocatable_resources(request).await;
-        let answer = answer.map_err(|status| failed(&self.upstream, &status))?;
-        Ok(answer.into_inner().devices.into_iter().map(devices).collect())
     }
 }
 

@@ -124,7 +124,7 @@ impl CommandError {
 ///
 /// # Errors
 /// `STP_SOCKET_ID` is no number.
-pub fn pool_of_environment<'a>(
+fn pool_of_environment<'a>(
     variables: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<Option<Isolate>, CommandError> {
     let mut asked = Isolate { slots: 1, ..Isolate::default() };
@@ -147,7 +147,7 @@ pub fn pool_of_environment<'a>(
 ///
 /// # Errors
 /// It is there, but cannot be understood.
-pub fn strip_isolate(command: &[String]) -> Result<Option<(Isolate, Vec<String>)>, CommandError> {
+fn strip_isolate(command: &[String]) -> Result<Option<(Isolate, Vec<String>)>, CommandError> {
     if let [program, verb, rest @ ..] = command
         && is_cmk(program)
         && verb == "isolate"
