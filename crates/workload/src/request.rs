@@ -881,4 +881,30 @@ mod tests {
         check(true, 938, resources(0, 0), (938, QosClass::Guaranteed));
         check(false, 938, resources(8, 0), (938, QosClass::Burstable));
     }
+
+    #[test]
+    fn a_container_with_a_class_of_its_own_has_exclusive_cpus_in_a_burstable_pod() {
+        let check = |has_own_qos: bool, annotation: Option<&str>, quota: i64, exclusive: usize| {
+            let annotations = annotation
+                .map(|value| ("bayplan.dev/qos-per-container".to_owned(), value.to_owned()));
+            let pod = Pod {
+                qos: Some(QosClass::Burstable),
+                annotations: annotations.into_iter().collect(),
+                ..Pod::default()
+            };
+            let resources =
+                Resources { memory_limit: 4 << 30, oom_score_adj: 938, ..cpu(2048, quota) };
+            let container = NewContainer { pod, resources, ..NewContainer::default() };
+            let rules = RequestRules { has_own_qos, ..RequestRules::default() };
+            let hardware = Hardware { memory: Some(Bytes::gib(64)), ..Hardware::default() };
+            let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
+            assert_eq!(request.demand.exclusive(), exclusive, "{annotation:?} {quota}");
+        };
+        check(false, None, 200_000, 0);
+        check(true, None, 200_000, 2);
+        check(false, Some("true"), 200_000, 2);
+        check(true, Some("false"), 200_000, 0);
+        // Its limit is above its request.
+        check(true, None, 300_000, 0);
+    }
 }

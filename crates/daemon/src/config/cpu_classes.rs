@@ -80,8 +80,7 @@ impl CpuClasses {
 
     /// All names, for messages.
     pub fn known(&self) -> String {
-        let names = self.classes.keys().cloned().chain(profile_names().map(str::to_owned));
-        names.collect::<Vec<_>>().join(", ")
+        self.names().join(", ")
     }
 
     /// Which classes hold at a time of the day.

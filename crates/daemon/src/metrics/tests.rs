@@ -181,3 +181,20 @@ fn only_metrics_of_containers_have_names_that_users_choose() {
         }
     }
 }
+
+#[test]
+fn a_budget_and_loans_that_have_ended_are_shown_as_none() {
+    let metrics = Metrics::new(Sightings::default());
+    let shown = || {
+        let page = metrics.render(false);
+        let of = |name: &str| {
+            let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.unwrap().to_owned()
+        };
+        [of("bayplan_best_effort_budget_cpus"), of("bayplan_lent_cpus")]
+    };
+    metrics.rebalancing.show_best_effort(Some(bayplan_types::MilliCpu(1500)), 2);
+    assert_eq!(shown(), ["1.5", "2"]);
+    metrics.rebalancing.show_best_effort(None, 0);
+    assert_eq!(shown(), ["0.0", "0"]);
+}
