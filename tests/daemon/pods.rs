@@ -22,7 +22,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// A pod of the node's client, whose container is called like it.
+/// A pod of the node's client, with a container of its name.
 fn pod(name: &str, requests: &[(&str, &str)], annotations: &[(&str, &str)]) -> FakePod {
     let container = FakeContainer {
         name: name.to_owned(),
