@@ -107,7 +107,10 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
         false => print!("{}", table::render(&report)),
     }
     eprintln!("reenact: results.json and box plots are in {}", out.display());
-    ensure!(!is_stopped.load(Ordering::Relaxed), "stopped; the tables have the rounds before");
+    ensure!(
+        !is_stopped.load(Ordering::Relaxed),
+        "stopped; the tables have what was measured before"
+    );
     ensure!(report.failed.is_empty(), "{} measurements failed", report.failed.len());
     Ok(Some(()))
 }
