@@ -65,7 +65,7 @@ pub fn environment(assigned: &CpuSet, shared: &CpuSet, infra: &CpuSet) -> Vec<(S
     variables.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
-/// What is asked for, in variables that [`pool_of_environment`] reads: they stay with the program, and its command says it no more.
+/// What is asked for, in variables that `pool_of_environment` reads: they stay with the program, and its command says it no more.
 pub fn asked_environment(asked: &Isolate) -> Vec<(String, String)> {
     let socket = asked.socket.map(|it| ("STP_SOCKET_ID", it.to_string()));
     let affinity = asked.no_affinity.then(|| ("STP_NO_AFFINITY", "true".to_owned()));
