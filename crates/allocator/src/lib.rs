@@ -12,6 +12,7 @@ mod company;
 mod counted;
 mod elsewhere;
 mod group;
+mod group_place;
 mod home;
 mod ledger;
 mod memory;
@@ -39,6 +40,7 @@ pub use compact::{
 };
 pub use elsewhere::Guest;
 pub use group::{domain_around, open_domains, whole_domain};
+pub use group_place::{Component, domains_around};
 pub use home::NoHome;
 pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
 pub use narrow::{Narrowing, plan_narrowing};

@@ -4,6 +4,7 @@ use bayplan_types::MilliCpu;
 use smallvec::SmallVec;
 
 use crate::group::{offer_exactly, offer_in_group};
+use crate::group_place::near_room;
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
 use crate::pool::{Pool, PoolId};
@@ -88,6 +89,9 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     }
     if let Some(beside) = offer_beside(ledger, request) {
         return beside;
+    }
+    if let Some(near) = near_room(ledger, request) {
+        return offer(ledger, &near);
     }
     let question = Question::new(ledger, request);
     let search = Search::new(&question);

@@ -67,16 +67,7 @@ pub struct Target<'a> {
 }
 
 /// Keys of groups that are not carried out yet.
-pub const REFUSED: &[&str] = &[
-    "groups[].size.usage",
-    "groups[].schedulingClass",
-    "groups[].loads",
-    "groups[].components",
-    "groups[].componentCreation",
-    "groups[].cpus.balance",
-    "groups[].cpus.far",
-    "groupLoads",
-];
+pub const REFUSED: &[&str] = &["groups[].schedulingClass"];
 
 /// What came of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]

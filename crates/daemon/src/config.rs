@@ -11,11 +11,13 @@ mod foreign;
 mod groups;
 mod kind;
 mod permissions;
+mod preserved;
 mod read;
 mod rebalance;
 mod reclaim;
 mod requests;
 mod resctrl;
+mod reserved;
 mod schema;
 mod settings;
 mod shared;
@@ -28,18 +30,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::policy::{Policy, PoolsError};
+use bayplan_allocator::policy::{Division, Policy, PoolsError, Reserved};
 use bayplan_enforcement::power::profile_names;
 use bayplan_enforcement::resctrl::ResctrlConfig;
 use bayplan_enforcement::{BlockIoClass, MemoryQos, ReclaimClass};
 use bayplan_node::ChangedConfig;
 use bayplan_node::event::ChangedMachine;
-use bayplan_node::groups::GroupType;
-use bayplan_node::reconfigure::check_reserved;
+use bayplan_node::groups::{GroupType, Load};
+use bayplan_node::reconfigure::check_division;
 use bayplan_node::settings::{CompactionConfig, OnNoCapacity};
 use bayplan_probes::CounterChoice;
 use bayplan_topology::Topology;
-use bayplan_types::{Bytes, CpuSet};
+use bayplan_types::{Bytes, CpuSet, MilliCpu};
 use bayplan_workload::annotations::{ClassNames, CpuPartition, InterruptRule, Rule};
 use bayplan_workload::{Ceilings, RequestRules};
 use jiff::SignedDuration;
@@ -131,6 +133,10 @@ pub struct Config {
     pub has_map: bool,
     /// CPUs for system pods.
     pub reserved_cpus: CpuSet,
+    /// As many CPUs for system pods as hold this; goes before the list.
+    pub reserved_amount: Option<MilliCpu>,
+    /// CPUs that containers may use at all; empty: every one.
+    pub available_cpus: CpuSet,
     /// How the machine is divided.
     pub policy: Policy,
     /// Pods of these namespaces run on the reserved CPUs; `*` and `?` stand for any text and any character.
@@ -141,6 +147,8 @@ pub struct Config {
     pub ceilings: Ceilings,
     /// Types of groups of containers with a common CPU set.
     pub groups: Arc<[GroupType]>,
+    /// Kinds of load of groups.
+    pub group_loads: Vec<Load>,
     /// What holds for containers that say nothing themselves.
     pub requests: Requests,
     /// How long kubelet's call waits for bayplan's decision.
@@ -223,11 +231,14 @@ impl Default for Config {
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
             has_map: true,
             reserved_cpus: CpuSet::new(),
+            reserved_amount: None,
+            available_cpus: CpuSet::new(),
             policy: Policy::default(),
             reserved_namespaces: vec!["kube-system".to_owned()],
             permissions: Vec::new(),
             ceilings: Ceilings::default(),
             groups: Arc::default(),
+            group_loads: Vec::new(),
             requests: Requests::default(),
             decision_timeout: Duration::from_secs(5),
             runtime_timeout: Duration::from_secs(10),
@@ -276,6 +287,16 @@ impl Config {
         }
     }
 
+    /// How the machine is divided, and which CPUs of it are used.
+    pub fn division(&self) -> Division {
+        let list = || Reserved::List(self.reserved_cpus.clone());
+        Division {
+            policy: self.policy,
+            reserved: self.reserved_amount.map_or_else(list, Reserved::Amount),
+            available: self.available_cpus.clone(),
+        }
+    }
+
     /// Classes that pods can name.
     fn class_names(&self) -> ClassNames {
         const ROOTS: [&str; 4] = ["", "DEFAULT", "SYSTEM_DEFAULT", "system/default"];
@@ -295,7 +316,7 @@ impl Config {
     /// # Errors
     /// The reserved CPUs do not fit the machine. As at a start, they may be offline.
     pub(crate) fn changed(&self, topology: &Topology) -> Result<ChangedConfig, PoolsError> {
-        check_reserved(topology, &self.reserved_cpus)?;
+        check_division(topology, &self.division())?;
         Ok(ChangedConfig {
             rules: self.rules(),
             groups: Arc::clone(&self.groups),
@@ -304,7 +325,7 @@ impl Config {
             on_no_capacity: self.on_no_capacity,
             doubt_grace: self.doubt_grace(),
             text: self.differences(),
-            machine: ChangedMachine::new(topology, self.policy, &self.reserved_cpus),
+            machine: ChangedMachine::divided(topology, &self.division()),
         })
     }
 

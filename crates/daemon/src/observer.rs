@@ -5,6 +5,7 @@
 
 mod shown;
 mod table;
+mod used;
 mod vectors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -195,8 +196,17 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
                 Reading::default()
             }
         };
-        *shown.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+        let follows = config.borrow().groups.iter().any(|it| it.follows.is_some());
+        let used = {
+            let mut last = shown.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            let used = follows.then(|| used::used(&last, &reading));
+            *last = reading;
+            used
+        };
         shown.fresh.notify_one();
+        if let Some(used) = used.filter(|used| !used.is_empty()) {
+            inbox.ask(Event::Used(used)).await;
+        }
         ticks.tick().await;
     }
 }

@@ -16,7 +16,7 @@ use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_node::event::fingerprint;
 use bayplan_node::history::{Entry, HISTORY_DIR};
 use bayplan_node::known::Known;
-use bayplan_node::reconfigure::check_reserved;
+use bayplan_node::reconfigure::check_division;
 use bayplan_node::record::replay;
 use bayplan_node::state::{NodeState, Origin};
 use bayplan_nri::front_end::FrontEnd as NriFrontEnd;
@@ -661,9 +661,10 @@ fn mounts_of(config: &Config) -> Arc<Mounts> {
 }
 
 fn pools_at_start(topology: &Topology, config: &Config) -> Result<Pools, StartError> {
-    let reserved = &config.reserved_cpus;
-    check_reserved(topology, reserved).map_err(StartError::Pools)?;
-    let pools = surviving_pools(topology, config.policy, reserved);
+    let division = config.division();
+    check_division(topology, &division).map_err(StartError::Pools)?;
+    let reserved = &division.reserved_on(topology);
+    let pools = surviving_pools(&division.machine(topology), config.policy, reserved);
     let missing = reserved.difference(pools.reserved());
     if !missing.is_empty() {
         tracing::warn!(

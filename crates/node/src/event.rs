@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayplan_allocator::policy::{Policy, surviving_pools};
+use bayplan_allocator::policy::{Division, Policy, surviving_pools};
 use bayplan_allocator::{ContainerId, Pools};
 use bayplan_enforcement::Plan;
 use bayplan_topology::{Device, Topology};
-use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
+use bayplan_types::{CpuClass, CpuSet, MilliCpu, Pinning, QosClass};
 use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, PodFacts, Resources, Ticket};
 use jiff::Timestamp;
 
@@ -88,6 +88,8 @@ pub enum Event {
     Turn(Turned),
     /// From now on BestEffort containers get this beside their place. Answered as `Starting` is, and where only the budget is another, at once.
     Colocate(Colocation),
+    /// Containers have used so much CPU time since the last look, by the runtime's ids: CPUs' worth of it.
+    Used(BTreeMap<String, MilliCpu>),
     /// The rebalancer tells the history something of this container, in words and in values.
     Told(Kind, ContainerId, String, Box<ProposalForm>),
     /// Are events dealt with?
@@ -188,6 +190,12 @@ impl ChangedMachine {
         }
         let devices = topology.devices().into();
         ChangedMachine { pools, fingerprint: fingerprint(topology), devices, notes, files: None }
+    }
+
+    /// The same for a machine of which a configuration may use a part only.
+    pub fn divided(topology: &Topology, division: &Division) -> ChangedMachine {
+        let reserved = division.reserved_on(topology);
+        ChangedMachine::new(&division.machine(topology), division.policy, &reserved)
     }
 
     /// With what was read of it, in the text form of `bayplan snapshot`.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayplan_allocator::policy::{Policy, PoolsError, pools};
+use bayplan_allocator::policy::{Division, Policy, PoolsError, pools};
 use bayplan_allocator::{ContainerId, Pools};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
@@ -57,6 +57,15 @@ pub fn check_reserved(topology: &Topology, reserved: &CpuSet) -> Result<(), Pool
         Err(PoolsError::NothingLeft { .. }) if would_have_some(topology, reserved) => Ok(()),
         other => other.map(|_| ()),
     }
+}
+
+/// The same for all that a configuration says about the CPUs of a machine.
+///
+/// # Errors
+/// [`PoolsError`].
+pub fn check_division(topology: &Topology, division: &Division) -> Result<(), PoolsError> {
+    division.check(topology)?;
+    check_reserved(topology, &division.reserved_on(topology))
 }
 
 /// Whether something would be left if others had not taken CPUs, and the groups around pods allowed all.

@@ -397,6 +397,7 @@ impl NodeState {
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
             Event::Turn(turned) => self.turn(turned),
             Event::Colocate(colocation) => self.colocate(colocation),
+            Event::Used(used) => self.containers_used(&used, now),
             Event::Told(kind, id, why, about) => self.told(kind, id, why, about),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
@@ -495,6 +496,9 @@ impl NodeState {
         let cold = self.containers.get(&id).map(|it| it.cold).unwrap_or_default();
         request.wishes.memory.cold_start = cold.wish();
         self.groups.shape(&mut request);
+        let left_alone = self.groups.preserve_for(id, self.rules.preserve);
+        request.wishes.preserve.cpus |= left_alone.cpus;
+        request.wishes.preserve.memory |= left_alone.memory;
         if let Some(group) = self.groups.name_for(id) {
             let has_no_affinity = has_no_affinity(spec, &self.rules);
             request.wishes.preserve.cpus |= *has_no_affinity.as_ref().unwrap_or(&false);

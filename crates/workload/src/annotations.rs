@@ -26,6 +26,7 @@ mod yaml;
 use std::collections::BTreeMap;
 
 use bayplan_allocator::Wishes;
+use bayplan_types::NodeSet;
 
 pub use affinity::{Affinity, Condition, affinities, is_key, value_of};
 pub use effect::{ClassNames, tell_effects_in};
@@ -40,7 +41,7 @@ pub use table::{KEYS, Key, Values};
 pub use tuning::{
     BatchLimits, CpuPartition, INTERRUPTS, InterruptRule, PARTITION, RebalanceWish, Tuning, WakeUp,
 };
-pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, known_as, matches_glob};
+pub use values::{BURST, FLAG, NUMA_STRATEGY, PRIORITY, SIBLINGS, Words, known_as, matches_glob};
 pub use webhook::parse_quantity;
 
 use crate::cmk::INFRA;
@@ -83,6 +84,8 @@ pub struct Asked {
     pub requests: Option<(&'static str, ExactRequests)>,
     /// Which devices and mounts count.
     pub hints: Hints,
+    /// NUMA nodes that Koordinator's scheduler has chosen.
+    pub numa_nodes: NodeSet,
     /// Its relations to other containers.
     pub affinity: Vec<Affinity>,
     /// What it asks for beside its place.
@@ -226,7 +229,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     webhook::read(container, &mut asked, &mut warnings);
     read_extended(container, rules, &mut asked);
     webhook::read_batch(container, &mut asked, &mut warnings);
-    koordinator::read(&container.pod, &mut asked, &mut warnings);
+    koordinator::read(&container.pod, rules, &mut asked, &mut warnings);
     tuning::read(container, &mut asked, &mut warnings);
     read_keys(container, &mut asked, &mut warnings);
     take_back(container, rules, &usual, &mut asked, &mut warnings);

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use bayplan_node::reconfigure::check_reserved;
+use bayplan_node::reconfigure::check_division;
 use bayplan_topology::Topology;
 
 use super::read::{ConfigError, ConfigErrors, ConfigFile};
@@ -21,7 +21,7 @@ impl ConfigFile {
             errors
                 .push(ConfigError { at: self.place(key), message: format!("`{key}`: {message}") });
         };
-        if let Err(error) = check_reserved(topology, &self.config.reserved_cpus) {
+        if let Err(error) = check_division(topology, &self.config.division()) {
             wrong("reservedCpus", error.to_string());
         }
         if let Err(error) = find_group(&self.config.control_group) {

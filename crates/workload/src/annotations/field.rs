@@ -31,6 +31,8 @@ pub enum Field {
     Within,
     /// `wishes.cpus.is_even`.
     IsEven,
+    /// `wishes.place.is_balanced`.
+    IsBalanced,
     /// `wishes.cpus.hides_hyperthreads`.
     HidesHyperthreads,
     /// `wishes.memory.kinds`.
@@ -131,6 +133,7 @@ impl Field {
                 | Field::Priority
                 | Field::Within
                 | Field::IsEven
+                | Field::IsBalanced
                 | Field::Near
                 | Field::IsNearEach
                 | Field::Affinity
@@ -139,7 +142,7 @@ impl Field {
     }
 
     /// Every field.
-    pub const ALL: [Field; 37] = [
+    pub const ALL: [Field; 38] = [
         Field::Requests,
         Field::PreferSharedCpus,
         Field::OwnQos,
@@ -153,6 +156,7 @@ impl Field {
         Field::Priority,
         Field::Within,
         Field::IsEven,
+        Field::IsBalanced,
         Field::HidesHyperthreads,
         Field::MemoryKinds,
         Field::MemoryIsBound,
@@ -200,6 +204,7 @@ impl Field {
             Field::Priority => to.wishes.cpus.priority = from.wishes.cpus.priority,
             Field::Within => to.wishes.cpus.within = from.wishes.cpus.within,
             Field::IsEven => to.wishes.cpus.is_even = from.wishes.cpus.is_even,
+            Field::IsBalanced => to.wishes.place.is_balanced = from.wishes.place.is_balanced,
             Field::HidesHyperthreads => {
                 to.wishes.cpus.hides_hyperthreads = from.wishes.cpus.hides_hyperthreads
             }
@@ -243,6 +248,7 @@ impl Field {
             | Field::Priority
             | Field::Within
             | Field::IsEven
+            | Field::IsBalanced
             | Field::IsNearEach
             | Field::CpuClass
             | Field::CpuGovernor
@@ -273,6 +279,7 @@ impl Field {
             Field::Priority => "wishes.cpus.priority",
             Field::Within => "wishes.cpus.within",
             Field::IsEven => "wishes.cpus.is_even",
+            Field::IsBalanced => "wishes.place.is_balanced",
             Field::HidesHyperthreads => "wishes.cpus.hides_hyperthreads",
             Field::MemoryKinds => "wishes.memory.kinds",
             Field::MemoryIsBound => "wishes.memory.is_bound",

@@ -6,10 +6,12 @@ use serde_json::{Map, Value as Json, json};
 
 use super::INSIDE;
 use super::fields::{
-    CORE_TYPES, CPU_PRIORITIES, FILLS, IDLE_LEVELS, ISOLATED, LEVELS, MEMORY, PACKINGS, PRIORITIES,
-    SIBLINGS,
+    CORE_TYPES, CPU_PRIORITIES, CREATIONS, FILLS, IDLE_LEVELS, ISOLATED, LEVELS, MEMORY, PACKINGS,
+    PRIORITIES, SIBLINGS,
 };
-use bayplan_node::groups::{Capacity, GroupType, InstanceKey, Instances, Members, Most, Size};
+use bayplan_node::groups::{
+    Capacity, Follow, GroupPlace, GroupType, InstanceKey, Instances, Members, Most, Size,
+};
 
 /// Those of its fields that are not as usual.
 #[derive(Default)]
@@ -43,17 +45,21 @@ pub(super) fn group_type(it: &GroupType) -> Json {
     shown.put("name", Some(json!(it.name)));
     shown.put("members", members(&it.members));
     shown.put("instances", instances(&it.instances));
-    shown.put("size", Some(size(&it.size)));
+    shown.put("size", Some(size(&it.size, it.follows)));
     shown.put("inside", unusual(&it.inside, INSIDE));
     shown.put("capacity", capacity(it.capacity));
     shown.put("priority", unusual(&it.priority, PRIORITIES));
-    shown.put("cpus", cpus(&it.cpus, &it.near));
+    shown.put("cpus", cpus(&it.cpus, &it.place));
     shown.put("cpuClass", it.cpu_class.as_ref().map(|name| json!(name)));
     shown.put("shareIdle", it.cpus.shares_idle.map(|level| word(&level, IDLE_LEVELS)));
     let kinds: Vec<Json> = it.memory_kinds.iter().map(|kind| word(kind, MEMORY)).collect();
     shown.put("memoryTypes", only(!kinds.is_empty(), kinds));
-    shown.put("pinCPU", only(!it.pins_cpus, false));
-    shown.put("pinMemory", only(!it.pins_memory, false));
+    let loads: Vec<Json> = it.loads.iter().map(|load| json!(load.name)).collect();
+    shown.put("loads", only(!loads.is_empty(), loads));
+    shown.put("components", only(!it.components.is_empty(), it.components.clone()));
+    shown.put("componentCreation", unusual(&it.creation, CREATIONS));
+    shown.put("pinCPU", it.pins_cpus.map(Json::from));
+    shown.put("pinMemory", it.pins_memory.map(Json::from));
     Json::Object(shown.0)
 }
 
@@ -93,13 +99,17 @@ fn instances(it: &Instances) -> Option<Json> {
     shown.section()
 }
 
-fn size(it: &Size) -> Json {
+fn size(it: &Size, follows: Option<Follow>) -> Json {
     match it {
         Size::Requests { min, max } => {
             let mut shown = Shown::default();
             shown.put("min", Some(json!(min)));
             shown.put("max", max.map(|max| json!(max)));
-            json!({ "requests": shown.0 })
+            let Some(follow) = follows else { return json!({ "requests": shown.0 }) };
+            shown.put("headroomPercent", Some(json!(follow.headroom_percent)));
+            shown.put("deadband", Some(json!(follow.deadband)));
+            shown.put("changesPerMinute", Some(json!(follow.changes_per_minute)));
+            json!({ "usage": shown.0 })
         }
         Size::Fixed(size) => json!({ "fixed": size }),
         Size::List(lists) => {
@@ -116,7 +126,7 @@ fn capacity(it: Capacity) -> Option<Json> {
     shown.section()
 }
 
-fn cpus(it: &CpuWishes, near: &[String]) -> Option<Json> {
+fn cpus(it: &CpuWishes, place: &GroupPlace) -> Option<Json> {
     let mut shown = Shown::default();
     shown.put("packing", unusual(&it.packing, PACKINGS));
     shown.put("siblings", unusual(&it.siblings, SIBLINGS));
@@ -131,7 +141,9 @@ fn cpus(it: &CpuWishes, near: &[String]) -> Option<Json> {
         },
     );
     shown.put("hideHyperthreads", only(it.hides_hyperthreads, true));
-    shown.put("near", only(!near.is_empty(), near.to_vec()));
+    shown.put("near", only(!place.near.is_empty(), place.near.clone()));
+    shown.put("far", only(!place.far.is_empty(), place.far.clone()));
+    shown.put("balance", only(place.is_balanced, true));
     shown.section()
 }
 
@@ -174,6 +186,13 @@ pub(super) fn schema() -> Json {
         "additionalProperties": false,
         "properties": {
             "requests": object(json!({ "min": count, "max": bound })),
+            "usage": object(json!({
+                "min": count,
+                "max": bound,
+                "headroomPercent": count,
+                "deadband": count,
+                "changesPerMinute": { "type": "integer", "minimum": 1 },
+            })),
             "fixed": { "type": "integer", "minimum": 1 },
             "list": texts,
             "domain": words(LEVELS),
@@ -188,6 +207,8 @@ pub(super) fn schema() -> Json {
         "within": words(LEVELS),
         "hideHyperthreads": flag,
         "near": texts,
+        "far": texts,
+        "balance": flag,
     }));
     json!({
         "type": ["array", "null"],
@@ -209,6 +230,9 @@ pub(super) fn schema() -> Json {
                 "pinMemory": flag,
                 "cpuClass": { "type": "string" },
                 "shareIdle": words(IDLE_LEVELS),
+                "loads": texts,
+                "components": texts,
+                "componentCreation": words(CREATIONS),
             },
         },
     })

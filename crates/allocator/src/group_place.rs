@@ -1,0 +1,111 @@
+//! Where CPUs of groups come from. In: a ledger, a group, the components that it is made of. Out: CPUs for each component, the roomiest NUMA node, domains around CPUs.
+
+use std::cmp::Reverse;
+
+use bayplan_topology::Level;
+use bayplan_types::{CpuSet, NodeSet};
+
+use crate::group::refused;
+use crate::ledger::{Allocation, Ledger};
+use crate::offer::{Refusal, offer};
+use crate::pool::Pools;
+use crate::request::{ContainerId, Demand, Previous, Request};
+use crate::score::Rejection;
+use crate::search::choose;
+use crate::view::around;
+use crate::wishes::{Near, Strictness};
+
+/// A part of a group that has wishes of its own.
+#[derive(Clone, Debug)]
+pub struct Component {
+    /// Its wishes, and how many CPUs it is to have. The id is that of no entry of the ledger.
+    pub request: Request,
+    /// CPUs that it has.
+    pub has: CpuSet,
+}
+
+impl Ledger {
+    /// CPUs for each component of a group, in their order, as if the group had none: each keeps what it can of those that it has. Nothing is changed.
+    ///
+    /// # Errors
+    /// Why the first that cannot have as many as it needs cannot.
+    pub fn compose(
+        &self,
+        group: ContainerId,
+        components: &[Component],
+    ) -> Result<Vec<CpuSet>, Refusal> {
+        let mut trial = self.clone();
+        let members: Vec<ContainerId> = trial.members_of(group).map(|(id, _)| id).collect();
+        for id in members.into_iter().chain([group]) {
+            trial.lift(id);
+        }
+        for Component { request, has } in components {
+            let wanted = request.demand.exclusive().min(has.len());
+            let exclusive = choose(&trial.pools, has, wanted, request.wishes.cpus.is_spread());
+            if !exclusive.is_empty() {
+                let pool = trial.pools.around(&exclusive);
+                let terms = request.terms();
+                let kept = Allocation { exclusive, terms, ..Allocation::new(pool) };
+                // What is not to be had any more is replaced below.
+                trial.adopt(request.id, kept).ok();
+            }
+        }
+        components.iter().map(|it| trial.complete(&it.request)).collect()
+    }
+
+    /// Gives an entry as many CPUs as it is to have, beside those that it has; gives all of them.
+    fn complete(&mut self, request: &Request) -> Result<CpuSet, Refusal> {
+        let had = self.lift(request.id).map(|it| it.exclusive).unwrap_or_default();
+        let wanted = request.demand.exclusive();
+        let pool = self.pools.around(&had);
+        let previous = (!had.is_empty()).then(|| Previous { pool, exclusive: had.clone() });
+        let demand = Demand::new(wanted, None);
+        let offered = offer(self, &Request { demand, previous, ..request.clone() })?;
+        let exclusive = offered.allocation().exclusive.clone();
+        match self.commit(offered) {
+            Ok(()) => Ok(exclusive),
+            Err(_) => Err(refused(pool, Rejection::NoSuchGroup)),
+        }
+    }
+}
+
+/// The same request with the wish to be near the roomiest NUMA node; `None` where it does not ask for that, or has other reasons for its place.
+pub(crate) fn near_room(ledger: &Ledger, request: &Request) -> Option<Request> {
+    let place = &request.wishes.place;
+    let is_asked = place.is_balanced && place.near.is_empty() && request.previous.is_none();
+    if !is_asked || request.demand.exclusive() == 0 {
+        return None;
+    }
+    let nodes = roomiest_node(ledger)?;
+    let (name, cpus) = ("balance".to_owned(), CpuSet::new());
+    let near = Near { name, cpus, nodes, strictness: Strictness::Preferred };
+    let mut request = request.clone();
+    request.wishes.place.near = vec![near];
+    Some(request)
+}
+
+/// CPUs of the cores around these, and of the domains of this level around them.
+pub fn domains_around(pools: &Pools, level: Level, cpus: &CpuSet) -> CpuSet {
+    around(pools, level, &around(pools, Level::Core, cpus))
+}
+
+/// The NUMA node with the most CPUs that a newcomer may own, in the die and the package of which the same is so; `None` on a machine without NUMA nodes.
+pub(crate) fn roomiest_node(ledger: &Ledger) -> Option<NodeSet> {
+    let pools = ledger.pools();
+    let room = |cpus: &CpuSet| {
+        let pool = pools.get(pools.around(cpus));
+        let load = pool.and_then(|pool| ledger.loads().get(pool.id.index()));
+        let containers = load.map_or(0, |load| load.containers);
+        let open = ledger.open().cpus().intersection(cpus).len();
+        (open, Reverse(containers), Reverse(cpus.first()))
+    };
+    let mut within = pools.cpus();
+    for level in [Level::Package, Level::Die, Level::NumaNode] {
+        let domains = pools.domains.iter().filter(|(it, _)| *it == level);
+        let inside = domains.filter(|(_, cpus)| cpus.is_subset(&within));
+        if let Some((_, cpus)) = inside.max_by_key(|(_, cpus)| room(cpus)) {
+            within = cpus.clone();
+        }
+    }
+    Some(pools.nodes_of(&within)).filter(|nodes| !nodes.is_empty())
+}
