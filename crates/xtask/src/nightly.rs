@@ -106,7 +106,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
         "--",
         "tests::properties",
     ]);
-    ledger.env("BAYPLAN_PROPERTY_CASES", PROPERTY_CASES);
+    ledger.env("PROPTEST_CASES", PROPERTY_CASES);
     parts.push(Part { must_say: "test result: ok.", ..Part::new("ledger", ledger) });
     parts.extend(fuzz_parts()?);
     let mut browser = Command::new(cargo());

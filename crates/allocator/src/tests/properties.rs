@@ -583,10 +583,9 @@ proptest! {
     }
 }
 
-/// As many machines and histories as are usual, or as `cargo xtask nightly` asks for.
+/// As many machines and histories as are usual, or as PROPTEST_CASES asks for where that is more.
 fn cases(usual: u32) -> u32 {
-    let asked = std::env::var("BAYPLAN_PROPERTY_CASES").ok();
-    asked.and_then(|text| text.parse().ok()).unwrap_or(usual)
+    ProptestConfig::default().cases.max(usual)
 }
 
 proptest! {

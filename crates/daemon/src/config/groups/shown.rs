@@ -155,6 +155,50 @@ fn object(properties: Json) -> Json {
     json!({ "type": ["object", "null"], "additionalProperties": false, "properties": properties })
 }
 
+/// Of the key `size`.
+fn size_schema() -> Json {
+    let texts = json!({ "type": "array", "items": { "type": ["string", "integer"] } });
+    let count = json!({ "type": "integer", "minimum": 0 });
+    let bound = json!({ "type": ["integer", "string"], "minimum": 0 });
+    json!({
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": false,
+        "properties": {
+            "requests": object(json!({ "min": count, "max": bound })),
+            "usage": object(json!({
+                "min": count,
+                "max": bound,
+                "headroomPercent": count,
+                "deadband": count,
+                "changesPerMinute": { "type": "integer", "minimum": 1 },
+            })),
+            "fixed": { "type": "integer", "minimum": 1 },
+            "list": texts,
+            "domain": words(LEVELS),
+        },
+    })
+}
+
+/// Of the key `cpus`.
+fn cpus_schema() -> Json {
+    let flag = json!({ "type": "boolean" });
+    let texts = json!({ "type": "array", "items": { "type": ["string", "integer"] } });
+    object(json!({
+        "packing": words(PACKINGS),
+        "siblings": words(SIBLINGS),
+        "isolated": words(ISOLATED),
+        "coreType": words(CORE_TYPES),
+        "priority": words(CPU_PRIORITIES),
+        "within": words(LEVELS),
+        "hideHyperthreads": flag,
+        "near": texts,
+        "far": texts,
+        "balance": flag,
+    }))
+}
+
 pub(super) fn schema() -> Json {
     let flag = json!({ "type": "boolean" });
     let texts = json!({ "type": "array", "items": { "type": ["string", "integer"] } });
@@ -179,37 +223,6 @@ pub(super) fn schema() -> Json {
             "perNamespace": flag,
         },
     });
-    let size = json!({
-        "type": "object",
-        "minProperties": 1,
-        "maxProperties": 1,
-        "additionalProperties": false,
-        "properties": {
-            "requests": object(json!({ "min": count, "max": bound })),
-            "usage": object(json!({
-                "min": count,
-                "max": bound,
-                "headroomPercent": count,
-                "deadband": count,
-                "changesPerMinute": { "type": "integer", "minimum": 1 },
-            })),
-            "fixed": { "type": "integer", "minimum": 1 },
-            "list": texts,
-            "domain": words(LEVELS),
-        },
-    });
-    let cpus = object(json!({
-        "packing": words(PACKINGS),
-        "siblings": words(SIBLINGS),
-        "isolated": words(ISOLATED),
-        "coreType": words(CORE_TYPES),
-        "priority": words(CPU_PRIORITIES),
-        "within": words(LEVELS),
-        "hideHyperthreads": flag,
-        "near": texts,
-        "far": texts,
-        "balance": flag,
-    }));
     json!({
         "type": ["array", "null"],
         "items": {
@@ -220,11 +233,11 @@ pub(super) fn schema() -> Json {
                 "name": { "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$" },
                 "members": members,
                 "instances": instances,
-                "size": size,
+                "size": size_schema(),
                 "inside": words(INSIDE),
                 "capacity": object(json!({ "pods": bound, "containers": bound })),
                 "priority": words(PRIORITIES),
-                "cpus": cpus,
+                "cpus": cpus_schema(),
                 "memoryTypes": texts,
                 "pinCPU": flag,
                 "pinMemory": flag,
