@@ -19,6 +19,7 @@ mod output;
 mod pools;
 mod power_manager;
 mod report;
+mod scheduling;
 mod walk;
 
 #[cfg(test)]
@@ -66,8 +67,8 @@ pub struct Target<'a> {
     pub refused: &'a [&'a str],
 }
 
-/// Keys of groups that are not carried out yet.
-pub const REFUSED: &[&str] = &["groups[].schedulingClass"];
+/// Keys that are not carried out yet.
+pub const REFUSED: &[&str] = &[];
 
 /// What came of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]

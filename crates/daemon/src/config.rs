@@ -18,6 +18,7 @@ mod reclaim;
 mod requests;
 mod resctrl;
 mod reserved;
+mod scheduling;
 mod schema;
 mod settings;
 mod shared;
@@ -58,6 +59,7 @@ pub use self::read::{
 pub(crate) use self::rebalance::KNOBS;
 pub use self::rebalance::RebalanceConfig;
 pub use self::requests::{Requests, TopologyPolicy};
+pub use self::scheduling::NamedScheduling;
 pub use self::schema::schema;
 pub(crate) use self::settings::changes;
 pub use self::settings::{Change, Setting, Settings, Source};
@@ -147,6 +149,8 @@ pub struct Config {
     pub ceilings: Ceilings,
     /// Types of groups of containers with a common CPU set.
     pub groups: Arc<[GroupType]>,
+    /// Classes of scheduling.
+    pub scheduling_classes: Vec<NamedScheduling>,
     /// Kinds of load of groups.
     pub group_loads: Vec<Load>,
     /// What holds for containers that say nothing themselves.
@@ -239,6 +243,7 @@ impl Default for Config {
             ceilings: Ceilings::default(),
             groups: Arc::default(),
             group_loads: Vec::new(),
+            scheduling_classes: Vec::new(),
             requests: Requests::default(),
             decision_timeout: Duration::from_secs(5),
             runtime_timeout: Duration::from_secs(10),
@@ -307,6 +312,7 @@ impl Config {
             cpu: self.cpu_classes.classes.keys().cloned().chain(profiles).collect(),
             resctrl: resctrl.chain(ROOTS).map(str::to_owned).collect(),
             block_io: self.block_io_classes.keys().cloned().collect(),
+            scheduling: self.scheduling_classes.iter().map(|it| it.name.clone()).collect(),
             reclaim: reclaim.chain([NO_RECLAIM_CLASS.to_owned()]).collect(),
         }
     }

@@ -57,6 +57,8 @@ pub struct Occupant {
     pub name: String,
     /// The runtime's id.
     pub runtime_id: String,
+    /// Class of scheduling that the type of its group names.
+    pub scheduling_class: Option<String>,
     /// What kubelet said of it, with those annotations that bayplan knows.
     pub spec: Arc<NewContainer>,
     /// What its pod asks for beside its place, as far as its namespace may.
@@ -142,6 +144,7 @@ impl NodeState {
                     home: self.home_of(*id, allocation),
                     is_left_alone: allocation.terms.preserve.cpus,
                     is_claimed: container.claim.is_pinned(),
+                    scheduling_class: self.groups.scheduling_class_of(*id),
                     is_immovable: allocation.terms.is_immovable
                         || allocation.terms.part.runs_on_others(),
                     may_share_elsewhere: allocation.may_share_elsewhere(),

@@ -5,6 +5,7 @@ use super::document::{Document, entries, items, text_of};
 use super::machine::{make_available, reserve};
 use super::output::Yaml;
 use super::report::Fate;
+use super::scheduling;
 use super::walk::Does::{Call, Convert, Holds, Judge, Lost, Take};
 use super::walk::{Place, Rule, Walk, path};
 use crate::yaml::{Node, Value};
@@ -19,9 +20,9 @@ pub(super) const COMMON: &[Rule] = &[
     ("reservedNamespaces", Call(reserve_namespaces)),
     ("cpuClasses", Call(cpu_classes)),
     ("turboDomain", Lost("classes do not compete for turbo")),
-    ("schedulingClasses", Lost(SCHEDULING)),
-    ("namespaceSchedulingClasses", Lost(SCHEDULING)),
-    ("podQoSSchedulingClasses", Lost(SCHEDULING)),
+    ("schedulingClasses", Call(scheduling::classes)),
+    ("namespaceSchedulingClasses", Call(scheduling::of_namespaces)),
+    ("podQoSSchedulingClasses", Call(scheduling::of_qos)),
     (
         "controllableInterrupts",
         Lost("`isolation.interrupts` is about all interrupts that can be moved"),
@@ -49,7 +50,6 @@ pub(super) const COMMON: &[Rule] = &[
     ("agent.podResourceAPI", Holds("devices are read from the container's own request")),
 ];
 
-pub(super) const SCHEDULING: &str = "scheduling policy and nice values are not set";
 const TRACING: &str =
     "no traces are recorded; `bayplan explain` and `bayplan journal` have each decision";
 
@@ -109,7 +109,7 @@ pub(super) fn classes_first(document: &Document) -> Document {
     let mut document = document.clone();
     if let Value::Map(entries) = &mut document.root.value {
         let is_class = |key: &str| {
-            ["cpuclasses", "control", "cpu", "loadclasses"]
+            ["cpuclasses", "control", "cpu", "loadclasses", "schedulingclasses"]
                 .contains(&key.to_ascii_lowercase().as_str())
         };
         entries.sort_by_key(|(_, key, _)| !is_class(key));

@@ -5,6 +5,7 @@ mod links;
 mod loads;
 mod shown;
 
+pub(super) use fields::{Fields, texts};
 pub(super) use links::link;
 pub(super) use loads::GroupLoads;
 
@@ -16,8 +17,6 @@ use super::kind::{Field, Tree};
 use super::read::ConfigError;
 use bayplan_config::yaml::{Node, Position, Value};
 use bayplan_node::groups::{GroupType, Inside, Members, Size};
-
-use self::fields::{Fields, texts};
 
 /// `groups`.
 pub(super) struct GroupTypes;
@@ -82,7 +81,7 @@ fn overlapping(types: &[GroupType], value: &Node) -> Vec<ConfigError> {
     errors
 }
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "name",
     "members",
     "instances",
@@ -99,9 +98,8 @@ const KEYS: [&str; 16] = [
     "loads",
     "components",
     "componentCreation",
+    "schedulingClass",
 ];
-/// Known from the systems that groups come from, and not carried out.
-const NOT_YET: [&str; 1] = ["schedulingClass"];
 
 const INSIDE: &[(&str, Inside)] = &[
     ("share", Inside::Share),
@@ -137,8 +135,8 @@ fn group_type(node: &Node, errors: &mut Vec<ConfigError>) -> GroupType {
             "memoryTypes" => read.memory_kinds = fields.memory_kinds(value),
             "pinCPU" => read.pins_cpus = fields.flag(&key, value),
             "pinMemory" => read.pins_memory = fields.flag(&key, value),
-            other if NOT_YET.contains(&other) => {
-                fields.wrong(at, format!("`{other}` is not supported yet; leave it out"));
+            "schedulingClass" => {
+                read.scheduling_class = fields.text(&key, value).map(str::to_owned);
             }
             other => fields.unknown(at, other, &KEYS),
         }
@@ -209,7 +207,6 @@ fn as_json(node: &Node) -> Json {
 mod tests {
     use std::path::Path;
 
-    use bayplan_config::import::REFUSED;
     use expect_test::{Expect, expect};
 
     use crate::config::{ConfigFile, parse_config};
@@ -253,7 +250,7 @@ groups:
 groups:
 - members: {namespaces: shop, match: [{key: nme, operator: In}], some: true}
 - {name: "a b", size: {requests: {min: 4, max: 2}}, inside: exclusive}
-- {name: c, size: {fixed: 0}, instances: {by: "${nothing}", max: many}, schedulingClass: fast}
+- {name: c, size: {fixed: 0}, instances: {by: "${nothing}", max: many}}
 - {name: c, size: {list: ["1-2", "2-3"]}, capacity: {pods: 0}}
 - {name: none, size: {domain: core}, inside: slots}
 - {name: d, size: {fixed: 1, list: []}, cpus: {within: core, isolated: maybe}}
@@ -292,24 +289,5 @@ groups:
                 "f:1:9: `groups` is no list, expected a list of types such as {name: web, members: {namespaces: [shop]}, size: {requests: {min: 1, max: 8}}}"
             ],
         );
-    }
-
-    /// Importers leave out what this parser refuses, and nothing else.
-    #[test]
-    fn importers_know_what_is_not_supported_yet() {
-        for key in REFUSED {
-            let Some(path) = key.strip_prefix("groups[].") else { continue };
-            let nest = |inner: String, name: &str| format!("{{{name}: {inner}}}");
-            let nested = path.split('.').rev().fold("x".to_owned(), nest);
-            let inner = nested.trim_start_matches('{').strip_suffix('}').unwrap();
-            let text = format!("groups:\n- {{name: a, {inner}}}\n");
-            let refused = ConfigFile::parse(Path::new("f"), &text).unwrap_err().to_string();
-            let last = path.rsplit('.').next().unwrap();
-            assert!(refused.contains(&format!("`{last}`")), "{text}{refused}");
-        }
-        for key in super::NOT_YET {
-            let is_known = |it: &&str| it.rsplit(['.', ']']).next() == Some(key);
-            assert!(REFUSED.iter().any(is_known), "{key}");
-        }
     }
 }

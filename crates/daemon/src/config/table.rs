@@ -18,6 +18,7 @@ use super::reclaim::ReclaimClasses;
 use super::requests::{PINS, POLICIES, SCOPES};
 use super::resctrl::{ResctrlOptionsTree, ResctrlPartitions};
 use super::reserved::ReservedCpus;
+use super::scheduling::SchedulingClasses;
 use super::{EnforcementMode, FrontEnd, OnFailure, OnNoCapacity};
 
 /// When a changed key holds.
@@ -258,6 +259,13 @@ pub(super) const KEYS: &[Key] = &[
         kind: Kind::Tree(&GroupLoads),
         text: "Kinds of load that groups can name (loads): groups with the same one are rather not on the same core or L2 cache (level: core, l2), nor are two \
                CPUs of one group (overloadsInGroup: true).",
+    },
+    Key {
+        name: "schedulingClasses",
+        when: When::Now,
+        kind: Kind::Tree(&SchedulingClasses),
+        text: "When threads and I/O of containers have their turn: classes with policy: idle (its pods run where no other of their QoS class wants to) and ioClass (rt, be, \
+               idle), for groups (schedulingClass), pods (bayplan.dev/scheduling-class), namespaces and qosClasses.",
     },
     Key {
         name: "permissions",

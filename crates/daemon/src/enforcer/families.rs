@@ -6,6 +6,7 @@ mod cgroups;
 mod isolation;
 mod power;
 mod resctrl;
+mod scheduling;
 mod turned;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +74,8 @@ impl Gathered {
 type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 
 /// Those that keep nothing from look to look; no two want the same file.
-const FAMILIES: &[Family] = &[turned::gather_turned, resctrl::gather_resctrl];
+const FAMILIES: &[Family] =
+    &[turned::gather_turned, scheduling::gather_scheduling, resctrl::gather_resctrl];
 
 /// `known` is kept from look to look, `originals` is what files said before, `unmovable` what the kernel does not let any program change, and
 /// `starting` are the runtime's ids of containers that it is starting.

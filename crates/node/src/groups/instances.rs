@@ -189,6 +189,12 @@ impl Groups {
         self.instances.get(&group).map(Instance::name)
     }
 
+    /// The class of scheduling that the type of a container's group names.
+    pub(crate) fn scheduling_class_of(&self, member: ContainerId) -> Option<String> {
+        let group = self.members.get(&member)?.group;
+        self.kind_of(group)?.scheduling_class.clone()
+    }
+
     pub(crate) fn of_kind(&self, kind: &str) -> impl Iterator<Item = (ContainerId, &Instance)> {
         self.instances.iter().filter(move |(_, it)| it.kind == kind).map(|(id, it)| (*id, it))
     }

@@ -30,6 +30,8 @@ pub struct GroupType {
     pub cpus: CpuWishes,
     /// Class of frequency and sleep of its CPUs; `None`: that of exclusive CPUs.
     pub cpu_class: Option<String>,
+    /// Class of scheduling of its members that say nothing.
+    pub scheduling_class: Option<String>,
     /// Where its CPUs are in the machine, as far as that can be had.
     pub place: GroupPlace,
     /// What its members do to the cores and caches that they run on.
@@ -60,6 +62,7 @@ impl GroupType {
             priority: Priority::default(),
             cpus: CpuWishes::default(),
             cpu_class: None,
+            scheduling_class: None,
             place: GroupPlace::default(),
             loads: Vec::new(),
             components: Vec::new(),

@@ -69,6 +69,8 @@ pub enum Field {
     Interrupts,
     /// `tuning.block_io_class`.
     BlockIoClass,
+    /// `tuning.scheduling_class`.
+    SchedulingClass,
     /// `tuning.reclaim_class`.
     ReclaimClass,
     /// `tuning.resctrl_class`.
@@ -142,7 +144,7 @@ impl Field {
     }
 
     /// Every field.
-    pub const ALL: [Field; 38] = [
+    pub const ALL: [Field; 39] = [
         Field::Requests,
         Field::PreferSharedCpus,
         Field::OwnQos,
@@ -175,6 +177,7 @@ impl Field {
         Field::CpuBurst,
         Field::Interrupts,
         Field::BlockIoClass,
+        Field::SchedulingClass,
         Field::ReclaimClass,
         Field::ResctrlClass,
         Field::CpuClass,
@@ -225,6 +228,9 @@ impl Field {
             Field::CpuBurst => to.tuning.burst_percent = from.tuning.burst_percent,
             Field::Interrupts => to.tuning.interrupts = from.tuning.interrupts,
             Field::BlockIoClass => to.tuning.block_io_class.clone_from(&from.tuning.block_io_class),
+            Field::SchedulingClass => {
+                to.tuning.scheduling_class.clone_from(&from.tuning.scheduling_class)
+            }
             Field::ReclaimClass => to.tuning.reclaim_class.clone_from(&from.tuning.reclaim_class),
             Field::ResctrlClass => to.tuning.resctrl_class.clone_from(&from.tuning.resctrl_class),
             Field::CpuClass => to.tuning.cpu_class.clone_from(&from.tuning.cpu_class),
@@ -298,6 +304,7 @@ impl Field {
             Field::CpuBurst => "tuning.burst_percent",
             Field::Interrupts => "tuning.interrupts",
             Field::BlockIoClass => "tuning.block_io_class",
+            Field::SchedulingClass => "tuning.scheduling_class",
             Field::ReclaimClass => "tuning.reclaim_class",
             Field::ResctrlClass => "tuning.resctrl_class",
             Field::CpuClass => "tuning.cpu_class",

@@ -547,6 +547,15 @@ pub static KEYS: &[Key] = &[
         set: |asked, said| put(&mut asked.tuning.block_io_class, Some(class_name(said.value)?)),
     },
     Key {
+        name: "scheduling-class",
+        values: Values::Text("the name of a class"),
+        default: "that of its group, or the class for its namespace or QoS class, if there is one",
+        meaning: "when its threads and its I/O have their turn, as schedulingClasses says",
+        older: &[NRI],
+        fills: &[Field::SchedulingClass],
+        set: |asked, said| put(&mut asked.tuning.scheduling_class, Some(class_name(said.value)?)),
+    },
+    Key {
         name: "rdtclass",
         values: Values::Text("the name of a class"),
         default: "the class that is named like its QoS class, if there is one",

@@ -18,6 +18,15 @@ pub(in crate::config) fn link(config: &mut Config) -> Vec<String> {
         }
     }
     mistakes.extend(types.iter().flat_map(|kind| components(kind, &types)));
+    for (kind, name) in
+        types.iter().filter_map(|it| Some((&it.name, it.scheduling_class.as_ref()?)))
+    {
+        if !config.scheduling_classes.iter().any(|it| it.name == *name) {
+            mistakes.push(format!(
+                "`groups`: `{kind}` has the class `{name}`, which `schedulingClasses` does not define"
+            ));
+        }
+    }
     config.groups = types.into();
     mistakes
 }

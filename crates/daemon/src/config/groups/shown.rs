@@ -51,6 +51,7 @@ pub(super) fn group_type(it: &GroupType) -> Json {
     shown.put("priority", unusual(&it.priority, PRIORITIES));
     shown.put("cpus", cpus(&it.cpus, &it.place));
     shown.put("cpuClass", it.cpu_class.as_ref().map(|name| json!(name)));
+    shown.put("schedulingClass", it.scheduling_class.as_ref().map(|name| json!(name)));
     shown.put("shareIdle", it.cpus.shares_idle.map(|level| word(&level, IDLE_LEVELS)));
     let kinds: Vec<Json> = it.memory_kinds.iter().map(|kind| word(kind, MEMORY)).collect();
     shown.put("memoryTypes", only(!kinds.is_empty(), kinds));
@@ -242,6 +243,7 @@ pub(super) fn schema() -> Json {
                 "pinCPU": flag,
                 "pinMemory": flag,
                 "cpuClass": { "type": "string" },
+                "schedulingClass": { "type": "string" },
                 "shareIdle": words(IDLE_LEVELS),
                 "loads": texts,
                 "components": texts,
