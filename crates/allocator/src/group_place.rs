@@ -1,9 +1,7 @@
-//! Where CPUs of groups come from. In: a ledger, a group, the components that it is made of. Out: CPUs for each component, the roomiest NUMA node, domains around CPUs.
-
-use std::cmp::Reverse;
+//! Where CPUs of groups come from. In: a ledger, a group, the components that it is made of. Out: CPUs for each component, domains around CPUs.
 
 use bayplan_topology::Level;
-use bayplan_types::{CpuSet, NodeSet};
+use bayplan_types::CpuSet;
 
 use crate::group::refused;
 use crate::ledger::{Allocation, Ledger};
@@ -13,7 +11,6 @@ use crate::request::{ContainerId, Demand, Previous, Request};
 use crate::score::Rejection;
 use crate::search::choose;
 use crate::view::around;
-use crate::wishes::{Near, Strictness};
 
 /// A part of a group that has wishes of its own.
 #[derive(Clone, Debug)]
@@ -69,43 +66,7 @@ impl Ledger {
     }
 }
 
-/// The same request with the wish to be near the roomiest NUMA node; `None` where it does not ask for that, or has other reasons for its place.
-pub(crate) fn near_room(ledger: &Ledger, request: &Request) -> Option<Request> {
-    let place = &request.wishes.place;
-    let is_asked = place.is_balanced && place.near.is_empty() && request.previous.is_none();
-    if !is_asked || request.demand.exclusive() == 0 {
-        return None;
-    }
-    let nodes = roomiest_node(ledger)?;
-    let (name, cpus) = ("balance".to_owned(), CpuSet::new());
-    let near = Near { name, cpus, nodes, strictness: Strictness::Preferred };
-    let mut request = request.clone();
-    request.wishes.place.near = vec![near];
-    Some(request)
-}
-
 /// CPUs of the cores around these, and of the domains of this level around them.
 pub fn domains_around(pools: &Pools, level: Level, cpus: &CpuSet) -> CpuSet {
     around(pools, level, &around(pools, Level::Core, cpus))
-}
-
-/// The NUMA node with the most CPUs that a newcomer may own, in the die and the package of which the same is so; `None` on a machine without NUMA nodes.
-pub(crate) fn roomiest_node(ledger: &Ledger) -> Option<NodeSet> {
-    let pools = ledger.pools();
-    let room = |cpus: &CpuSet| {
-        let pool = pools.get(pools.around(cpus));
-        let load = pool.and_then(|pool| ledger.loads().get(pool.id.index()));
-        let containers = load.map_or(0, |load| load.containers);
-        let open = ledger.open().cpus().intersection(cpus).len();
-        (open, Reverse(containers), Reverse(cpus.first()))
-    };
-    let mut within = pools.cpus();
-    for level in [Level::Package, Level::Die, Level::NumaNode] {
-        let domains = pools.domains.iter().filter(|(it, _)| *it == level);
-        let inside = domains.filter(|(_, cpus)| cpus.is_subset(&within));
-        if let Some((_, cpus)) = inside.max_by_key(|(_, cpus)| room(cpus)) {
-            within = cpus.clone();
-        }
-    }
-    Some(pools.nodes_of(&within)).filter(|nodes| !nodes.is_empty())
 }

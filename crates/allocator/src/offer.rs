@@ -4,9 +4,9 @@ use bayplan_types::MilliCpu;
 use smallvec::SmallVec;
 
 use crate::group::{offer_exactly, offer_in_group};
-use crate::group_place::near_room;
 use crate::ledger::{Allocation, Ledger};
 use crate::memory::Memory;
+use crate::place::near_room;
 use crate::pool::{Pool, PoolId};
 use crate::request::{ContainerId, Demand, Request};
 use crate::requirement::Requirement;

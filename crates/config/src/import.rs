@@ -19,7 +19,6 @@ mod output;
 mod pools;
 mod power_manager;
 mod report;
-mod scheduling;
 mod walk;
 
 #[cfg(test)]

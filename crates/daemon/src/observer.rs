@@ -88,6 +88,14 @@ pub(crate) struct GroupsRead {
     pub(crate) frequencies_khz: BTreeMap<CpuId, u64>,
 }
 
+impl Reading {
+    /// CPU time of containers, by the runtime's ids.
+    fn cpu_usec(&self) -> BTreeMap<&str, u64> {
+        let containers = self.containers.iter();
+        containers.filter_map(|it| Some((it.runtime_id.as_str(), it.counters.cpu_usec?))).collect()
+    }
+}
+
 impl Shown {
     /// The last reading; `None` before the first.
     pub(crate) fn groups(&self) -> Option<GroupsRead> {
@@ -199,7 +207,8 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
         let follows = config.borrow().groups.iter().any(|it| it.follows.is_some());
         let used = {
             let mut last = shown.reading.lock().unwrap_or_else(PoisonError::into_inner);
-            let used = follows.then(|| used::used(&last, &reading));
+            let span = last.at.zip(reading.at).map(|(then, now)| now.duration_since(then));
+            let used = follows.then(|| used::used(span, &last.cpu_usec(), &reading.cpu_usec()));
             *last = reading;
             used
         };

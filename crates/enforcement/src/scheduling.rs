@@ -4,6 +4,8 @@
 //! Documentation/admin-guide/cgroup-v2.rst, `cpu.idle` and `io.prio.class`. The first is for the group of a pod, because runtimes write the weight of a container's own with every
 //! update, which an idle group refuses.
 
+use bayplan_types::QosClass;
+
 use crate::block_io::CgroupFiles;
 use crate::setting::{Form, Setting, Settings, Slot};
 use crate::turned::TurnedGroup;
@@ -37,6 +39,19 @@ pub struct SchedulingClass {
     pub is_idle: bool,
     /// `None`: as its threads say.
     pub io: Option<IoPriority>,
+}
+
+/// A class of the configuration, and which containers have it that name none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedScheduling {
+    /// Unique in the configuration.
+    pub name: String,
+    /// What it is.
+    pub class: SchedulingClass,
+    /// Those of these namespaces; `*` and `?` stand for any text and any character.
+    pub namespaces: Vec<String>,
+    /// Those of these QoS classes.
+    pub qos: Vec<QosClass>,
 }
 
 /// A container in a class.

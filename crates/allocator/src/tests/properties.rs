@@ -8,7 +8,7 @@ use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu};
 use proptest::prelude::*;
 
 use super::{machine, nodes_with_cpus, request, split_policy, wish};
-use crate::group_place::near_room;
+use crate::place::near_room;
 use crate::policy::pools;
 use crate::search::{Question, Search, Standing};
 use crate::*;

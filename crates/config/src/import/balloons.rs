@@ -3,12 +3,11 @@
 //! A balloon type is a group with `size: requests`. The type `default` takes every container that no other type takes; the type `reserved` is no group: its
 //! containers run on the reserved CPUs.
 
-use super::classes::{is_class, use_class};
+use super::classes::{is_class, scheduling_of_type, use_class};
 use super::document::{Document, items, scalar, text_of};
 use super::nri_plugins::{COMMON, classes_first, is_true, reserve_namespaces};
 use super::output::{Step, Yaml};
 use super::report::Fate;
-use super::scheduling;
 use super::walk::Does::{Call, Convert, Holds, Judge, Lost, Take};
 use super::walk::{Place, Rule, Walk, path};
 use crate::yaml::Node;
@@ -58,7 +57,7 @@ const TYPE: &[Rule] = &[
     ("loads", Take("loads")),
     ("components", Convert("components", components)),
     ("componentCreation", Convert("componentCreation", creation)),
-    ("schedulingClass", Call(scheduling::of_type)),
+    ("schedulingClass", Call(scheduling_of_type)),
     ("showContainersInNrt", Lost("the daemon publishes nothing in the cluster")),
     ("irqClaim", Lost("`isolation.interrupts` is about all interrupts that can be moved")),
     ("irqMode", Lost("`isolation.interrupts` is about all interrupts that can be moved")),

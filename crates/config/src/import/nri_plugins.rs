@@ -1,11 +1,13 @@
 //! nri-plugins: what its policies have in common, and the topology-aware one.
 
-use super::classes::{block_io, cpu_classes, rdt, use_class};
+use super::classes::{
+    block_io, cpu_classes, rdt, scheduling_classes, scheduling_of_namespaces, scheduling_of_qos,
+    use_class,
+};
 use super::document::{Document, entries, items, text_of};
 use super::machine::{make_available, reserve};
 use super::output::Yaml;
 use super::report::Fate;
-use super::scheduling;
 use super::walk::Does::{Call, Convert, Holds, Judge, Lost, Take};
 use super::walk::{Place, Rule, Walk, path};
 use crate::yaml::{Node, Value};
@@ -20,9 +22,9 @@ pub(super) const COMMON: &[Rule] = &[
     ("reservedNamespaces", Call(reserve_namespaces)),
     ("cpuClasses", Call(cpu_classes)),
     ("turboDomain", Lost("classes do not compete for turbo")),
-    ("schedulingClasses", Call(scheduling::classes)),
-    ("namespaceSchedulingClasses", Call(scheduling::of_namespaces)),
-    ("podQoSSchedulingClasses", Call(scheduling::of_qos)),
+    ("schedulingClasses", Call(scheduling_classes)),
+    ("namespaceSchedulingClasses", Call(scheduling_of_namespaces)),
+    ("podQoSSchedulingClasses", Call(scheduling_of_qos)),
     (
         "controllableInterrupts",
         Lost("`isolation.interrupts` is about all interrupts that can be moved"),

@@ -3,11 +3,12 @@
 mod fields;
 mod links;
 mod loads;
+mod scheduling;
 mod shown;
 
-pub(super) use fields::{Fields, texts};
 pub(super) use links::link;
 pub(super) use loads::GroupLoads;
+pub(super) use scheduling::SchedulingClasses;
 
 use bayplan_workload::annotations::Condition;
 use serde_json::{Value as Json, json};
@@ -17,6 +18,8 @@ use super::kind::{Field, Tree};
 use super::read::ConfigError;
 use bayplan_config::yaml::{Node, Position, Value};
 use bayplan_node::groups::{GroupType, Inside, Members, Size};
+
+use self::fields::{Fields, texts};
 
 /// `groups`.
 pub(super) struct GroupTypes;

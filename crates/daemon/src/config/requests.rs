@@ -10,9 +10,12 @@ use bayplan_workload::RequestRules;
 use bayplan_workload::annotations::{Condition, Words};
 use serde_json::{Value as Json, json};
 
-use super::kind::scalars;
+use super::Config;
+use super::groups::read_conditions;
+use super::kind::{Field, Tree, scalars};
+use super::read::ConfigError;
 use super::settings::{Settings, Source};
-use bayplan_config::yaml::Position;
+use bayplan_config::yaml::{Position, Value};
 
 /// The options as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -173,6 +176,36 @@ pub(super) fn exclusion_schema() -> Json {
         }})
     };
     EXCLUSIONS.into_iter().map(excludes).collect()
+}
+
+/// `requests.preserve`.
+pub(super) struct Preserved;
+
+impl Tree for Preserved {
+    fn expected(&self) -> String {
+        "a list of expressions such as {key: namespace, operator: In, values: [infra]}".to_owned()
+    }
+
+    fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
+        if matches!(field.value.value, Value::Null) {
+            return Vec::new();
+        }
+        match read_conditions(field) {
+            Ok(read) => {
+                config.requests.preserved = read;
+                Vec::new()
+            }
+            Err(errors) => errors,
+        }
+    }
+
+    fn shown(&self, config: &mut Config) -> Json {
+        config.requests.preserved.iter().map(Condition::to_value).collect()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "type": ["array", "null"], "items": { "type": "object" } })
+    }
 }
 
 #[cfg(test)]

@@ -9,16 +9,13 @@ use bayplan_workload::annotations::{
 
 use super::block_io::BlockIoClasses;
 use super::cpu_classes::{ClassOf, Classes, CpuUse, Schedule, Zone};
-use super::groups::{GroupLoads, GroupTypes};
+use super::groups::{GroupLoads, GroupTypes, SchedulingClasses};
 use super::kind::{Kind, OneOf};
 use super::permissions::Permissions;
-use super::preserved::Preserved;
 use super::rebalance::{ForbiddenKnobs, MODES, NamespaceModes};
 use super::reclaim::ReclaimClasses;
-use super::requests::{PINS, POLICIES, SCOPES};
+use super::requests::{PINS, POLICIES, Preserved, SCOPES};
 use super::resctrl::{ResctrlOptionsTree, ResctrlPartitions};
-use super::reserved::ReservedCpus;
-use super::scheduling::SchedulingClasses;
 use super::{EnforcementMode, FrontEnd, OnFailure, OnNoCapacity};
 
 /// When a changed key holds.
@@ -229,7 +226,7 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "reservedCpus",
         when: When::Now,
-        kind: Kind::Tree(&ReservedCpus),
+        kind: Kind::CpusOrAmount(|it| &mut it.reserved_cpus, |it| &mut it.reserved_amount),
         text: "CPUs for system pods, best those of kubelet's reservedSystemCPUs; or an amount (750m, 2 CPUs), for which the lowest cores are taken, whole \
                ones first. Empty: system pods share with all others.",
     },

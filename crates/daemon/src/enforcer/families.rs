@@ -74,8 +74,7 @@ impl Gathered {
 type Family = fn(&mut dyn Kernel, &Config, &Occupancy, &mut Gathered);
 
 /// Those that keep nothing from look to look; no two want the same file.
-const FAMILIES: &[Family] =
-    &[turned::gather_turned, scheduling::gather_scheduling, resctrl::gather_resctrl];
+const FAMILIES: &[Family] = &[turned::gather_turned, resctrl::gather_resctrl];
 
 /// `known` is kept from look to look, `originals` is what files said before, `unmovable` what the kernel does not let any program change, and
 /// `starting` are the runtime's ids of containers that it is starting.
@@ -94,6 +93,13 @@ pub(crate) fn gather(
         family(kernel, config, occupancy, &mut gathered);
     }
     let is_asked = |it: &Occupant| cgroups::asks_for_partition(config, it);
+    // What the rebalancer has turned goes before.
+    let scheduled = scheduling::scheduled(kernel, &config.scheduling_classes, occupancy);
+    for (slot, setting) in scheduled.settings {
+        gathered.settings.entry(slot).or_insert(setting);
+    }
+    gathered.problems.extend(scheduled.problems);
+    gathered.lacks_groups |= scheduled.lacks_groups;
     isolation::add_plain_owners(kernel, occupancy, is_asked, &mut gathered);
     cgroups::gather_interrupts(kernel, config, occupancy, originals, unmovable, &mut gathered);
     gathered

@@ -34,7 +34,7 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// One look at a group of `has` CPUs whose members have used `used` CPUs of time; at least `least`, at most `most`. True: it is to have another size.
+    /// One look at a group of `has` CPUs, of which the members have used `used` CPUs of time; at least `least`, at most `most`. True: it is to have another size.
     pub(crate) fn step(
         &mut self,
         follow: &Follow,

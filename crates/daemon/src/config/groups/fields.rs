@@ -63,18 +63,14 @@ pub(super) const MEMORY: &Words<MemoryKind> = &[
 const CPUS_MAX: usize = 65_536;
 
 /// The fields of one mapping.
-pub(in crate::config) struct Fields<'a> {
+pub(super) struct Fields<'a> {
     what: String,
     node: &'a Node,
     errors: &'a mut Vec<ConfigError>,
 }
 
 impl<'a> Fields<'a> {
-    pub(in crate::config) fn new(
-        what: &str,
-        node: &'a Node,
-        errors: &'a mut Vec<ConfigError>,
-    ) -> Fields<'a> {
+    pub(super) fn new(what: &str, node: &'a Node, errors: &'a mut Vec<ConfigError>) -> Fields<'a> {
         Fields { what: what.to_owned(), node, errors }
     }
 
@@ -83,16 +79,16 @@ impl<'a> Fields<'a> {
         Fields { what: format!("{}.{key}", self.what), node, errors: self.errors }
     }
 
-    pub(in crate::config) fn wrong(&mut self, at: Position, message: String) {
+    pub(super) fn wrong(&mut self, at: Position, message: String) {
         self.errors.push(ConfigError { at, message: format!("`{}`: {message}", self.what) });
     }
 
-    pub(in crate::config) fn unknown(&mut self, at: Position, key: &str, known: &[&str]) {
+    pub(super) fn unknown(&mut self, at: Position, key: &str, known: &[&str]) {
         self.wrong(at, format!("unknown key `{key}`; known are {}", known.join(", ")));
     }
 
     /// Keys and values; what is no mapping is a mistake.
-    pub(in crate::config) fn entries(&mut self) -> Vec<(Position, String, &'a Node)> {
+    pub(super) fn entries(&mut self) -> Vec<(Position, String, &'a Node)> {
         match &self.node.value {
             Value::Map(entries) => {
                 entries.iter().map(|(at, key, value)| (*at, key.clone(), value)).collect()
@@ -105,7 +101,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(in crate::config) fn text<'b>(&mut self, key: &str, value: &'b Node) -> Option<&'b str> {
+    pub(super) fn text<'b>(&mut self, key: &str, value: &'b Node) -> Option<&'b str> {
         match &value.value {
             Value::Scalar(text) if !text.is_empty() => Some(text),
             _ => {
@@ -115,7 +111,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(in crate::config) fn name(&mut self, value: &Node) -> String {
+    pub(super) fn name(&mut self, value: &Node) -> String {
         let Some(name) = self.text("name", value) else { return String::new() };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if !name.chars().all(is_plain) || name.starts_with(['.', '_', '-']) || name == "none" {
@@ -127,7 +123,7 @@ impl<'a> Fields<'a> {
         name.to_owned()
     }
 
-    pub(in crate::config) fn word<T: Clone>(
+    pub(super) fn word<T: Clone>(
         &mut self,
         key: &str,
         value: &Node,
@@ -142,7 +138,7 @@ impl<'a> Fields<'a> {
         found
     }
 
-    pub(in crate::config) fn flag(&mut self, key: &str, value: &Node) -> Option<bool> {
+    pub(super) fn flag(&mut self, key: &str, value: &Node) -> Option<bool> {
         self.word(key, value, &[("true", true), ("false", false)])
     }
 
@@ -191,7 +187,7 @@ pub(super) fn one_of<T: Clone>(text: &str, words: &Words<T>) -> Option<T> {
 }
 
 /// A list of texts.
-pub(in crate::config) fn texts(fields: &mut Fields<'_>, key: &str, value: &Node) -> Vec<String> {
+pub(super) fn texts(fields: &mut Fields<'_>, key: &str, value: &Node) -> Vec<String> {
     let Value::List(items) = &value.value else {
         fields.wrong(value.at, format!("`{key}` is no list"));
         return Vec::new();

@@ -214,7 +214,7 @@ fn a_composite_has_equal_parts_of_its_components() {
     "#]].assert_eq(&told.join("\n"));
 }
 
-/// A composite whose CPUs go offline has others, and its parts are equal again.
+/// A composite of which CPUs go offline has others, and its parts are equal again.
 #[test]
 fn a_composite_regains_cpus() {
     let mut types = vec![kind("a", requests(1, 0)), kind("b", requests(1, 0))];

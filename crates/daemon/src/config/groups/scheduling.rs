@@ -1,31 +1,18 @@
 //! The key `schedulingClasses`: when threads and I/O of containers have their turn. In: a tree of the file. Out: classes, or every mistake in them.
 
-use bayplan_enforcement::{IoPriority, SchedulingClass};
+use bayplan_enforcement::{IoPriority, NamedScheduling};
 use bayplan_types::QosClass;
 use bayplan_workload::annotations::Words;
 use serde_json::{Map, Value as Json, json};
 
-use super::Config;
-use super::groups::{Fields, texts};
-use super::kind::{Field, Tree};
-use super::read::ConfigError;
+use super::fields::{Fields, texts};
+use crate::config::Config;
+use crate::config::kind::{Field, Tree};
+use crate::config::read::ConfigError;
 use bayplan_config::yaml::{Node, Value};
 
 /// `schedulingClasses`.
-pub(super) struct SchedulingClasses;
-
-/// A class, and which containers have it that say nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamedScheduling {
-    /// Unique in the configuration.
-    pub name: String,
-    /// What it is.
-    pub class: SchedulingClass,
-    /// Those of these namespaces; `*` and `?` stand for any text and any character.
-    pub namespaces: Vec<String>,
-    /// Those of these QoS classes.
-    pub qos: Vec<QosClass>,
-}
+pub(in crate::config) struct SchedulingClasses;
 
 const EXPECTED: &str = "a list of classes such as {name: calm, policy: idle, ioClass: idle}";
 const KEYS: [&str; 5] = ["name", "policy", "ioClass", "namespaces", "qosClasses"];
