@@ -180,11 +180,15 @@ impl Kind {
                 Ok(cpus) => put(place(config), Some(cpus)),
                 Err(error) => return Err(self.wrong(field, &format!("`{text}` ({error})"))),
             },
-            Kind::CpusOrAmount(list, amount) => match (parse_amount(text), text.parse()) {
-                (Some(some), _) => put(amount(config), Some(Some(some))),
-                (None, Ok(cpus)) => put(list(config), Some(cpus)),
-                (None, Err(error)) => return Err(self.wrong(field, &format!("`{text}` ({error})"))),
-            },
+            Kind::CpusOrAmount(list, amount) => {
+                match (parse_amount(text), text.parse::<CpuSet>()) {
+                    (Some(some), _) => put(amount(config), Some(Some(some))),
+                    (None, Ok(cpus)) => put(list(config), Some(cpus)),
+                    (None, Err(error)) => {
+                        return Err(self.wrong(field, &format!("`{text}` ({error})")));
+                    }
+                }
+            }
             Kind::Duration(place) => put(place(config), parse_duration(text)),
             Kind::Count(min, max, place) => {
                 let count = text.parse().ok().filter(|count| (min..=max).contains(&count));
