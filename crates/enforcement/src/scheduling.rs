@@ -139,10 +139,32 @@ mod tests {
     fn a_class_is_what_groups_can_say() {
         let calm = || SchedulingClass { is_idle: true, io: Some(IoPriority::Idle) };
         let all = ["io.prio.class", "cpu.idle"];
-        check(&all, Some("sys/fs/cgroup/pod"), calm(), expect![""]);
-        check(&all, None, calm(), expect![""]);
-        check(&[], Some("sys/fs/cgroup/pod"), calm(), expect![""]);
+        check(
+            &all,
+            Some("sys/fs/cgroup/pod"),
+            calm(),
+            expect![[r#"
+            sys/fs/cgroup/pod/c/io.prio.class "idle"
+            sys/fs/cgroup/pod/cpu.idle "1"
+            sys/fs/cgroup/pod/cpu.weight """#]],
+        );
+        check(
+            &all,
+            None,
+            calm(),
+            expect![[r#"
+            sys/fs/cgroup/pod/c/io.prio.class "idle"
+            n/p/c: its scheduling class "calm" is idle, which only a whole pod can be: other containers of its pod are in none"#]],
+        );
+        check(
+            &[],
+            Some("sys/fs/cgroup/pod"),
+            calm(),
+            expect![[r#"
+            n/p/c: its scheduling class "calm" is about I/O, and groups have no io.prio.class here (Linux 5.18 with CONFIG_BLK_CGROUP_IOPRIO, controller io)
+            n/p/c: its scheduling class "calm" is idle, and groups have no cpu.idle here (Linux 5.15, controller cpu)"#]],
+        );
         let first = SchedulingClass { is_idle: false, io: Some(IoPriority::Realtime) };
-        check(&all, None, first, expect![""]);
+        check(&all, None, first, expect![[r#"sys/fs/cgroup/pod/c/io.prio.class "promote-to-rt""#]]);
     }
 }

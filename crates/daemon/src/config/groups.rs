@@ -272,7 +272,6 @@ groups:
                 f:5:27: `groups.size`: `fixed` is `0`, expected 1 to 65536
                 f:5:47: `groups.instances`: `by` is `${nothing}`, expected type, pod, namespace, or a text with keys such as `${pod/labels/app}`
                 f:5:66: `groups.instances`: `max` is no number, percentage (`50%`), amount (`8 CPUs`) or `unlimited`
-                f:5:73: `groups`: `schedulingClass` is not supported yet; leave it out
                 f:6:3: two types of `groups` are called `c`
                 f:6:3: CPUs 2 stand in two lists of `groups`
                 f:6:60: `groups.capacity`: `pods` is `0`, expected 1 to 65536 or unlimited

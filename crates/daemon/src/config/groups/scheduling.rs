@@ -168,7 +168,9 @@ schedulingClasses:
 - {name: first, ioClass: rt}
 groups: [{name: a, schedulingClass: calm}]
 ",
-            expect![""],
+            expect![[
+                r#"{"groups":[{"name":"a","schedulingClass":"calm","size":{"requests":{"min":1}}}],"schedulingClasses":[{"ioClass":"idle","name":"calm","namespaces":["batch*"],"policy":"idle","qosClasses":["BestEffort"]},{"ioClass":"rt","name":"first"}]}"#
+            ]],
         );
         check(
             "
@@ -177,7 +179,15 @@ schedulingClasses:
 - {name: a}
 groups: [{name: a, schedulingClass: odd}]
 ",
-            expect![""],
+            expect![[r#"
+                f:3:21: `schedulingClasses`: `policy` is `fifo`, expected other, idle
+                f:3:27: `schedulingClasses`: `nice` cannot be set: in a cgroup of its own a nice value compares only the container's own threads; CPU time is divided by requests
+                f:3:37: `schedulingClasses`: `priority` cannot be set: real-time and deadline scheduling are for the program to ask for
+                f:3:51: `schedulingClasses`: `ioPriority` cannot be set: groups have classes of I/O, and no priorities in them
+                f:3:78: `schedulingClasses`: `Best` is no QoS class
+                f:3:86: `schedulingClasses`: unknown key `other`; known are name, policy, ioClass, namespaces, qosClasses
+                f:4:3: two classes of `schedulingClasses` are called `a`
+                f:5:9: `groups`: `a` has the class `odd`, which `schedulingClasses` does not define"#]],
         );
     }
 }

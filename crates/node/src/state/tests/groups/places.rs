@@ -323,5 +323,5 @@ fn containers_of_no_group_go_where_koordinator_says() {
     {
         told.push(node.create(&[name, "2000", "Guaranteed", word]));
     }
-    expect!["on 4,12, on 2,10, on 6,14, on 1,9"].assert_eq(&told.join(", "));
+    expect!["on 4,12, on 2,10, on 6,14, on 5,13"].assert_eq(&told.join(", "));
 }
