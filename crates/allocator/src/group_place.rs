@@ -3,14 +3,16 @@
 use bayplan_topology::Level;
 use bayplan_types::CpuSet;
 
-use crate::group::refused;
-use crate::ledger::{Allocation, Ledger};
-use crate::offer::{Refusal, offer};
+use crate::allocation::Allocation;
+use crate::domain::around;
+use crate::id::ContainerId;
+use crate::ledger::Ledger;
+use crate::offer::Refusal;
+use crate::plan_offer::offer;
 use crate::pool::Pools;
-use crate::request::{ContainerId, Demand, Previous, Request};
+use crate::request::{Demand, Previous, Request};
 use crate::score::Rejection;
 use crate::search::choose;
-use crate::view::around;
 
 /// A part of a group that has wishes of its own.
 #[derive(Clone, Debug)]
@@ -61,7 +63,7 @@ impl Ledger {
         let exclusive = offered.allocation().exclusive.clone();
         match self.commit(offered) {
             Ok(()) => Ok(exclusive),
-            Err(_) => Err(refused(pool, Rejection::NoSuchGroup)),
+            Err(_) => Err(Refusal::of(pool, Rejection::NoSuchGroup)),
         }
     }
 }
