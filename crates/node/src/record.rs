@@ -21,8 +21,8 @@ use crate::cold_start::Cold;
 use crate::decision::Decision;
 use crate::facts_form::{AssignedForm, FactsForm};
 use crate::groups::GroupForm;
-use crate::history::Place;
 use crate::mode::Mode;
+use crate::place::Place;
 
 /// Version of the records.
 pub(crate) const RECORD_VERSION: u32 = 1;
