@@ -10,16 +10,13 @@ use crate::modules::{self, Module};
 use crate::workspace;
 
 /// Modules of each crate that are in import cycles today. The figures only go down, and a crate that is not here has none.
-const CYCLIC: [(&str, usize); 10] = [
-    ("allocator", 26),
-    ("cli", 20),
+const CYCLIC: [(&str, usize); 7] = [
     ("cri", 11),
     ("enforcement", 6),
     ("host", 9),
     ("rebalance", 3),
     ("topology", 8),
     ("types", 2),
-    ("workload", 14),
     ("xtask", 6),
 ];
 
@@ -118,8 +115,8 @@ fn lines(files: &Files) -> (usize, usize) {
     let count = |text: &str| text.lines().filter(|line| !line.trim().is_empty()).count();
     let mut sum = (0, 0);
     for (path, text) in files {
-        let tests_at = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-        let product = if modules::is_test(path) { 0 } else { count(&text[..tests_at]) };
+        let end = modules::tests_at(text);
+        let product = if modules::is_test(path) { 0 } else { count(&text[..end]) };
         sum = (sum.0 + product, sum.1 + count(text) - product);
     }
     sum
