@@ -43,8 +43,8 @@ pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};
 pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
 pub use reclaim::{
-    Reclaim, ReclaimClass, ReclaimMember, ReclaimTurn, StallSeen, demotion_setting, next_slice,
-    plan_reclaims,
+    NO_RECLAIM_CLASS, Reclaim, ReclaimClass, ReclaimMember, ReclaimTurn, StallSeen,
+    demotion_setting, next_slice, plan_reclaims,
 };
 pub use scheduling::{
     IoPriority, NamedScheduling, ScheduledMember, SchedulingClass, settings_for_scheduling,
