@@ -49,6 +49,7 @@ mod tasks;
 #[cfg(test)]
 mod test_support;
 mod unconfirmed;
+mod why;
 mod writer;
 mod zones;
 
@@ -62,5 +63,6 @@ pub use prober::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};
 pub use read_machine::{AsItWas, capture_own, derive_machine, read_own_snapshot};
 pub use rebalancer::{RebalanceView, UnhelpedView};
 pub use recorded_machine::{MachineView, parse_recorded_machine};
-pub use reload::{ConfigDiff, Followed, LogFilter, Reloader};
+pub use reload::{ConfigDiff, Followed, LogFilter, Reloader, WhatIf};
 pub use run::{Daemon, StartError, new_state, restore_files};
+pub use why::{Cause, CauseKind, CauseSeverity, Measured, WhyView, render_causes, render_why};

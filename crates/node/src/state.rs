@@ -50,7 +50,7 @@ use crate::cold_start::Cold;
 use crate::colocation::Colocation;
 use crate::compactor::Compactor;
 use crate::decision::{
-    Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
+    Decision, End, Gone, render_asked, render_lacking, render_unused_kinds, unread_requirement,
 };
 use crate::event::{Answer, Event, FailedWrite, Note, Step};
 use crate::facts_form::Annotated;
@@ -204,7 +204,7 @@ pub struct NodeState {
     pub(crate) held: ObservedState,
     /// Pods of which a container has ended, or that have another figure, by [`Owner::pod`](bayplan_allocator::Owner::pod); none between two steps.
     unsettled: BTreeSet<u64>,
-    history: VecDeque<(String, Decision)>,
+    history: VecDeque<Gone>,
     next_id: u64,
     pub(crate) steps: u64,
     /// How long a creation in doubt keeps its place although the runtime does not list it: it may still be at work.
@@ -369,6 +369,7 @@ impl NodeState {
             Event::Starting(id) => Step::new(Answer::Since(self.unchanged_since(&id))),
             Event::Started(id) => self.started(&id),
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
+            Event::Exited(id, how) => self.ended(&id, &how, now),
             Event::TryResize(id, resources) | Event::Resize(id, resources)
                 if self.is_restored() =>
             {
@@ -383,6 +384,7 @@ impl NodeState {
             Event::MachineChanged(machine) => self.machine_changed(*machine, now),
             Event::ConfigChanged(config) => self.config_changed(*config, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),
+            Event::PreviewStatus(config) => self.preview_status(*config, now),
             Event::SyncStarted => Step::new(Answer::SyncBasis {
                 basis: self.steps,
                 known: self.observed.keys().cloned().collect(),
@@ -864,7 +866,8 @@ impl NodeState {
         }
         step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
         step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });
-        self.remember(container.full_name(), container.decision);
+        let end = Some(End { at: now, why: why.to_owned() });
+        self.remember(Gone { name: container.full_name(), decision: container.decision, end });
     }
 
     /// The one that takes over the exclusive CPUs that this one holds for its pod.
@@ -873,11 +876,11 @@ impl NodeState {
         (terms.part == Part::Holder).then(|| self.ledger.joined_of(terms.owner).next()).flatten()
     }
 
-    fn remember(&mut self, name: String, decision: Decision) {
+    fn remember(&mut self, gone: Gone) {
         if self.history.len() >= HISTORY_MAX {
             self.history.pop_front();
         }
-        self.history.push_back((name, decision));
+        self.history.push_back(gone);
     }
 
     /// These have what they were told after an update of theirs had failed.
