@@ -200,6 +200,12 @@ fn pictures_in_documents_are_current() {
     let machine = "pack:2 numa:2 l3:1 core:8 pu:2 mem:64 nic:1";
     let picture = stdout(&["topology", "--machine", machine, "-o", "svg"]);
     expect_file!["../../docs/machine.svg"].assert_eq(&picture);
+    let dir = tempfile::tempdir().unwrap();
+    let machine = ["--machine", "simulate/machine.json", "--trace", "simulate/trace.json"];
+    let pictures = ["--svg", dir.path().to_str().unwrap()];
+    stdout(&[["simulate"].as_slice(), &machine, &pictures].concat());
+    let node = std::fs::read_to_string(dir.path().join("after.svg")).unwrap();
+    expect_file!["../../docs/node.svg"].assert_eq(&node);
 }
 
 #[test]

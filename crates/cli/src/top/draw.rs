@@ -319,6 +319,24 @@ mod tests {
         }
     }
 
+    const BEGIN: &str = "<!-- a screen of 80 columns; UPDATE_EXPECT=1 rewrites it -->\n\n```text\n";
+    const END: &str = "```\n\n<!-- end of the screen -->";
+
+    #[test]
+    fn the_screen_in_the_documents_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/map.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, rest) =
+            page.split_once(BEGIN).expect("docs/map.md has the mark at the beginning");
+        let (shown, after) = rest.split_once(END).expect("docs/map.md has the mark at the end");
+        let screen = screen(80, 16, "\n");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(path, format!("{before}{BEGIN}{screen}{END}{after}")).unwrap();
+        } else {
+            assert_eq!(shown, screen, "run with UPDATE_EXPECT=1 to rewrite docs/map.md");
+        }
+    }
+
     #[test]
     fn the_past_stands_in_the_titles() {
         let mut model = model();

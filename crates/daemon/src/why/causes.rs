@@ -208,13 +208,18 @@ fn throttled(evidence: &Evidence) -> Vec<Cause> {
     }]
 }
 
-/// Guaranteed containers stay so: their requests change, too, and stay whole.
+/// Guaranteed containers stay so: their requests change, too, and stay whole; with CPUs of its own it gets at least one more.
 fn resize_command(evidence: &Evidence, cpus: f64) -> Option<String> {
     let (namespace, pod, container) = kubectl_names(evidence)?;
     let is_guaranteed = now(evidence)?.qos.as_deref() == Some("Guaranteed");
+    #[allow(clippy::cast_precision_loss, reason = "a count of CPUs")]
+    let more = (evidence.own().len() + 1) as f64;
     let resources = match is_guaranteed {
         true => {
-            format!(r#""requests":{{"cpu":"{0:.0}"}},"limits":{{"cpu":"{0:.0}"}}"#, cpus.ceil())
+            format!(
+                r#""requests":{{"cpu":"{0:.0}"}},"limits":{{"cpu":"{0:.0}"}}"#,
+                cpus.ceil().max(more)
+            )
         }
         false => format!(r#""limits":{{"cpu":"{:.1}"}}"#, (cpus * 10.0).ceil() / 10.0),
     };

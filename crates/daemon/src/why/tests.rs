@@ -117,7 +117,7 @@ fn a_limit_that_stops_it_is_told_with_the_limit_that_would_do() {
         1. its CPU limit stops it 40.0 % of the time (high, about 40 % of its time)
            it uses 1.20 CPUs while it is stopped that often
            Help: raise limits.cpu, in place since Kubernetes 1.33, or let it burst (annotation bayplan.dev/cpu-burst)
-             kubectl -n shop patch pod web --subresource resize -p '{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]}}'
+             kubectl -n shop patch pod web --subresource resize -p '{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"3"},"limits":{"cpu":"3"}}}]}}'
     "#]],
     );
 }
@@ -423,11 +423,11 @@ fn the_text_has_the_place_what_is_measured_and_what_is_not() {
         1. its CPU limit stops it 40.0 % of the time (high, about 40 % of its time)
            it uses 1.20 CPUs while it is stopped that often
            Help: raise limits.cpu, in place since Kubernetes 1.33, or let it burst (annotation bayplan.dev/cpu-burst)
-             kubectl -n shop patch pod web --subresource resize -p '{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]}}'
+             kubectl -n shop patch pod web --subresource resize -p '{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"3"},"limits":{"cpu":"3"}}}]}}'
 
         2. its tasks wait for a CPU 7.7 % of the time that they could run (medium, about 8 % of its time)
            Help: its own tasks wait for each other on 2 CPUs: let it run fewer threads, or ask for more CPUs
-             kubectl -n shop patch pod web --subresource resize -p '{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"2"}}}]}}'
+             kubectl -n shop patch pod web --subresource resize -p '{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"3"},"limits":{"cpu":"3"}}}]}}'
 
         Proposed or done by the rebalancer:
           kept      1970-01-01T00:00:00Z idle on batch/a/b, for shop/web/app
