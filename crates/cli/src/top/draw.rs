@@ -329,7 +329,7 @@ mod tests {
         let (before, rest) =
             page.split_once(BEGIN).expect("docs/map.md has the mark at the beginning");
         let (shown, after) = rest.split_once(END).expect("docs/map.md has the mark at the end");
-        let screen = screen(80, 16, "\n");
+        let screen = screen(80, 24, "\n");
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::write(path, format!("{before}{BEGIN}{screen}{END}{after}")).unwrap();
         } else {
