@@ -21,11 +21,10 @@ mod view;
 mod what_if;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::body::Bytes;
 use tokio::sync::Semaphore;
-
-use what_if::Kept;
 
 pub(crate) use feed::{Feed, Sources, run_feed};
 pub(crate) use page::{file, page};
@@ -52,5 +51,20 @@ impl LiveMap {
         let questions = || Arc::new(Semaphore::new(QUESTIONS_MAX));
         let kept = Kept::default();
         LiveMap { feed, history, kept, past_questions: questions(), about_questions: questions() }
+    }
+}
+
+/// The map under another configuration that is kept for pages: what they call it, and the map as JSON. Clones are the same.
+#[derive(Clone, Debug, Default)]
+struct Kept(Arc<Mutex<Option<(String, Bytes)>>>);
+
+impl LiveMap {
+    /// What pages call the configuration of which the map is kept.
+    fn kept_name(&self) -> Option<String> {
+        Some(self.kept().as_ref()?.0.clone())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<(String, Bytes)>> {
+        self.kept.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

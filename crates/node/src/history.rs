@@ -254,7 +254,7 @@ pub struct Place {
     /// Its memory nodes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mems: String,
-    /// The group whose CPUs these are; empty where it is in none, and in entries of older versions.
+    /// The group that has these CPUs; empty where it is in none, and in entries of older versions.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
 }

@@ -4,7 +4,6 @@
 //! Pages can only ask for what is kept, which costs nothing, and has no more in it than the map as it is now.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Json;
 use axum::body::Bytes;
@@ -14,23 +13,7 @@ use axum::response::{IntoResponse, Response};
 use bayplan_node::event::fingerprint;
 
 use crate::api::{Api, Named};
-use crate::live_map::LiveMap;
 use crate::live_map::view::MapView;
-
-/// What is kept for pages; clones are the same.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Kept(Arc<Mutex<Option<(String, Bytes)>>>);
-
-impl LiveMap {
-    /// What pages call the configuration of which the map is kept.
-    pub(super) fn kept_name(&self) -> Option<String> {
-        Some(self.kept().as_ref()?.0.clone())
-    }
-
-    fn kept(&self) -> std::sync::MutexGuard<'_, Option<(String, Bytes)>> {
-        self.kept.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The map that is kept.
 pub(crate) async fn kept_what_if(State(api): State<Api>) -> Response {
