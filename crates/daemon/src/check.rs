@@ -13,116 +13,18 @@ use bayplan_node::status::{ContainerStatus, Status};
 use bayplan_probes::{Probe, ProbeState, Probes};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
-use serde::Serialize;
 
+use crate::check_cgroups::check_cgroups;
 use crate::check_front_end::{check_front_end, check_kubelet_sockets};
-use crate::config::Config;
+use crate::config::{Config, counter_choice};
 use crate::control::query_control;
 use crate::enforcer::{check_classes, patterns_of};
+use crate::finding::finding;
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::read_machine::{AsItWas, read_own_snapshot};
 use crate::socket::find_group;
 
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// As it should be.
-    Ok,
-    /// Works, but not as well as it could.
-    Warning,
-    /// Does not work.
-    Failure,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// What was looked at, a short word.
-    pub check: &'static str,
-    /// How it is.
-    pub severity: Severity,
-    /// What was found and what to do.
-    pub message: String,
-    /// What mends it, for what is not as it should be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<&'static str>,
-}
-
-/// What mends a finding that is not as it should be, by what was looked at.
-const REMEDIES: [(&str, &str); 20] = [
-    ("affinity", "take CPUAffinity= out of the runtime's unit, and make the containers anew"),
-    (
-        "cgroups",
-        "start the kernel with cgroup v2 (systemd.unified_cgroup_hierarchy=1), and enable the controller cpuset for kubepods",
-    ),
-    (
-        "cgroup-driver",
-        "make the containers of the old driver anew, for example by draining the node",
-    ),
-    (
-        "claims",
-        "give one of the two systems these CPUs, and take them out of the other's configuration",
-    ),
-    (
-        "configuration",
-        "correct the file; `bayplan config check` names line and column, `bayplan config show` every key",
-    ),
-    (
-        "kubelet-cpu",
-        "set kubelet's cpuManagerPolicy to none, remove its state file, and start it again",
-    ),
-    ("disks", "choose the scheduler bfq, or io.cost.qos, for these disks, or leave the weight out"),
-    (
-        "holds",
-        "`bayplan plan` says what is still to be written, `bayplan why CONTAINER` what it costs",
-    ),
-    (
-        "kubelet",
-        "start kubelet with the socket that Bayplan serves, cpuManagerPolicy none and memoryManagerPolicy None",
-    ),
-    ("limits", "raise cpuset.cpus and cpuset.mems of kubepods and the groups above it"),
-    (
-        "machine",
-        "compare with `bayplan topology`; what firmware or a hypervisor tells wrongly has to be mended there",
-    ),
-    (
-        "kubelet-memory",
-        "set kubelet's memoryManagerPolicy to None, remove its state file, and start it again",
-    ),
-    ("nri", "enable NRI in the runtime's configuration, or set frontEnd: cri"),
-    ("pinner", "stop the other program that pins containers, or have Bayplan drained"),
-    ("probes", "give the daemon CAP_BPF and CAP_PERFMON, a kernel with BTF, or set probes: off"),
-    ("requests", "leave the key out, or use a machine that has it"),
-    (
-        "reserved",
-        "set reservedCpus to CPUs that are online, not isolated and allowed to pods, as kubelet's reservedSystemCPUs",
-    ),
-    ("resctrl", "mount /sys/fs/resctrl, and take out classes that this processor does not have"),
-    ("rights", "run as root, or choose other paths"),
-    ("runtime", "start the runtime, or correct runtimeSocket"),
-];
-
-fn remedy_of(check: &str, severity: Severity) -> Option<&'static str> {
-    let found = REMEDIES.iter().find(|(of, _)| *of == check).map(|(_, remedy)| *remedy);
-    debug_assert!(severity == Severity::Ok || found.is_some(), "no remedy for {check}");
-    found.filter(|_| severity != Severity::Ok)
-}
-
-impl Finding {
-    /// With the remedy of its check.
-    pub fn new(check: &'static str, severity: Severity, message: String) -> Finding {
-        Finding { check, severity, message, remedy: remedy_of(check, severity) }
-    }
-}
-
-pub(crate) fn finding(
-    check: &'static str,
-    severity: Severity,
-    message: impl Into<String>,
-) -> Finding {
-    Finding::new(check, severity, message.into())
-}
+pub use crate::finding::{Finding, Severity};
 
 /// Everything about a node that the daemon needs.
 pub async fn check_node(config: &Config) -> Vec<Finding> {
@@ -171,9 +73,9 @@ fn check_probes(config: &Config) -> Vec<Finding> {
         return Vec::new();
     };
     let Ok(topology) = derive(&snapshot) else { return Vec::new() };
-    let table = match Probes::attach(&topology, config.counters) {
+    let table = match Probes::attach(&topology, counter_choice(config.counters)) {
         Ok(probes) => probes.table(),
-        Err(refusal) => Probes::table_of_refused(&refusal, config.counters),
+        Err(refusal) => Probes::table_of_refused(&refusal, counter_choice(config.counters)),
     };
     let row = |Probe { name, counts, state }: Probe| match state {
         ProbeState::Attached => {
@@ -340,28 +242,6 @@ fn check_wants(config: &Config, topology: &Topology) -> Vec<Finding> {
     findings
 }
 
-pub(crate) fn check_cgroups(root: &Path) -> Finding {
-    let path = root.join("sys/fs/cgroup/cgroup.controllers");
-    match std::fs::read_to_string(&path) {
-        Ok(text) if text.split_whitespace().any(|name| name == "cpuset") => {
-            finding("cgroups", Severity::Ok, "cgroup v2 with the cpuset controller")
-        }
-        Ok(text) => finding(
-            "cgroups",
-            Severity::Failure,
-            format!("{} is `{}` and lacks cpuset", path.display(), text.trim()),
-        ),
-        Err(error) => finding(
-            "cgroups",
-            Severity::Warning,
-            format!(
-                "no unified cgroup v2 hierarchy ({}: {error}); CPU sets still work through the runtime",
-                path.display()
-            ),
-        ),
-    }
-}
-
 fn check_rights(config: &Config) -> Finding {
     let dirs = [config.socket.parent(), config.control_socket.parent(), Some(&config.state_dir)];
     for dir in dirs.into_iter().flatten() {
@@ -398,23 +278,6 @@ mod tests {
 
     use super::*;
     use crate::config::parse_config;
-
-    fn check_with(controllers: Option<&str>, expected: Severity) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("sys/fs/cgroup");
-        std::fs::create_dir_all(&dir).unwrap();
-        if let Some(controllers) = controllers {
-            std::fs::write(dir.join("cgroup.controllers"), controllers).unwrap();
-        }
-        assert_eq!(check_cgroups(root.path()).severity, expected, "{controllers:?}");
-    }
-
-    #[test]
-    fn cgroups_without_cpuset_do_not_do_and_those_of_version_1_do() {
-        check_with(Some("cpuset cpu io memory\n"), Severity::Ok);
-        check_with(Some("cpu memory\n"), Severity::Failure);
-        check_with(None, Severity::Warning);
-    }
 
     #[test]
     fn several_isolated_cpus_that_are_reserved_are_told() {
