@@ -4,7 +4,7 @@
 //! Figures are asked for after the pods of the fingerprint were seen, so the object never claims to know a pod that its figures do not have. While the daemon does not
 //! answer nothing is written. Another program that writes zones of the object keeps it: the API server tells of the conflict, and nothing is overwritten.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -16,8 +16,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, ask_json};
-use crate::exclusive_pods::is_counted;
+use crate::exclusive_pods::Holding;
 use crate::node_topology::{ZoneReport, fingerprint, node_topology};
+use crate::said::Said;
 use crate::watching::{LOOK, REPAIR, World, follow, spread};
 
 /// Between two writes: 12 a minute at most.
@@ -29,8 +30,8 @@ const RETRY_FOREIGN: Duration = Duration::from_secs(300);
 /// How long a question for changes waits at the daemon, in seconds.
 const WAIT: u64 = 15;
 
-/// Namespace and name of the pods of the fingerprint; `None`: not known yet.
-type Pods = Option<BTreeSet<(String, String)>>;
+/// Pods by namespace and name; `None`: not known yet.
+type Pods = Option<BTreeMap<(String, String), Holding>>;
 
 /// Runs until the process ends. `settled` becomes true when the object is written, or is another program's, or of a kind that the API server does not know.
 pub(crate) async fn publish_node_topology(
@@ -40,27 +41,29 @@ pub(crate) async fn publish_node_topology(
     settled: &watch::Sender<bool>,
 ) {
     let (told, pods) = watch::channel(None);
-    let (written, said) = (None, String::new());
+    let (written, said) = (None, Said::default());
     let publisher = Publisher { cluster, daemon, world, pods, settled, written, said };
     tokio::join!(watch_pods(cluster, &told), publisher.run());
 }
 
 async fn watch_pods(cluster: &Cluster, told: &watch::Sender<Pods>) {
-    let mut listed = BTreeSet::new();
+    let mut listed = BTreeMap::new();
     follow("the node's pods", cluster.watch_pods(), |event| {
         let key = |pod: &Pod| (pod.namespace().unwrap_or_default(), pod.name_any());
-        let edit = |pod: &Pod, is_there: bool| {
+        let edit = |pod: &Pod, holding: Option<Holding>| {
             told.send_if_modified(|pods| {
                 let pods = pods.get_or_insert_default();
-                if is_there { pods.insert(key(pod)) } else { pods.remove(&key(pod)) }
+                let before = match holding.clone() {
+                    Some(holding) => pods.insert(key(pod), holding),
+                    None => pods.remove(&key(pod)),
+                };
+                before != holding
             });
         };
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(pod) => {
-                if is_counted(&pod) {
-                    listed.insert(key(&pod));
-                }
+                listed.extend(Holding::of(&pod).map(|it| (key(&pod), it)));
             }
             Event::InitDone => {
                 let found = Some(std::mem::take(&mut listed));
@@ -70,8 +73,8 @@ async fn watch_pods(cluster: &Cluster, told: &watch::Sender<Pods>) {
                     is_news
                 });
             }
-            Event::Apply(pod) => edit(&pod, is_counted(&pod)),
-            Event::Delete(pod) => edit(&pod, false),
+            Event::Apply(pod) => edit(&pod, Holding::of(&pod)),
+            Event::Delete(pod) => edit(&pod, None),
         }
     })
     .await;
@@ -85,8 +88,7 @@ struct Publisher<'a, D> {
     /// Set when the object is written, or cannot be because of others.
     settled: &'a watch::Sender<bool>,
     written: Option<(Json, Instant)>,
-    /// The last message, so that what goes on is said once.
-    said: String,
+    said: Said,
 }
 
 impl<D: Daemon> Publisher<'_, D> {
@@ -111,13 +113,16 @@ impl<D: Daemon> Publisher<'_, D> {
         let report = match zones(self.daemon, None).await {
             Ok(report) => report,
             Err(error) => {
-                self.say(format!("no NodeResourceTopology is written: {error}"));
+                self.say("daemon", &format!("no NodeResourceTopology is written: {error}"));
                 return LOOK;
             }
         };
+        self.said.is_over("daemon");
         *change = Some(report.change);
-        let fingerprint =
-            fingerprint(pods.iter().map(|(space, name)| (space.as_str(), name.as_str())));
+        let extended = report.extended();
+        let counted = pods.iter().filter(|(_, it)| it.is_counted(&extended));
+        let counted = counted.map(|((space, name), _)| (space.as_str(), name.as_str()));
+        let fingerprint = fingerprint(counted);
         let object = node_topology(&node, &report, &fingerprint);
         let is_known = |(written, at): &(Json, Instant)| *written == object && at.elapsed() < every;
         if self.written.as_ref().is_some_and(is_known) {
@@ -129,25 +134,23 @@ impl<D: Daemon> Publisher<'_, D> {
         }
         let pause = match done {
             Ok(Outcome::Done) => {
-                self.say("the NodeResourceTopology is published".to_owned());
+                self.say("object", "the NodeResourceTopology is published");
                 self.written = Some((object, Instant::now()));
                 PAUSE
             }
             Ok(Outcome::Absent) => {
-                self.say(
-                    "the API server knows no NodeResourceTopology; install its definition"
-                        .to_owned(),
-                );
+                let text = "the API server knows no NodeResourceTopology; install its definition";
+                self.say("object", text);
                 RETRY
             }
             Ok(Outcome::Conflict(message)) => {
-                self.say(format!(
+                self.say("object", &format!(
                     "the NodeResourceTopology is another program's and left to it; delete it where that program is gone: {message}"
                 ));
                 RETRY_FOREIGN
             }
             Err(error) => {
-                self.say(format!("{error:#}"));
+                self.say("object", &format!("{error:#}"));
                 RETRY
             }
         };
@@ -158,10 +161,9 @@ impl<D: Daemon> Publisher<'_, D> {
         pause
     }
 
-    fn say(&mut self, text: String) {
-        if self.said != text {
+    fn say(&mut self, subject: &'static str, text: &str) {
+        if self.said.is_news(subject, text) {
             tracing::info!("{text}");
-            self.said = text;
         }
     }
 }
@@ -225,7 +227,7 @@ mod tests {
     async fn check(has_node: bool, has_pods: bool, expected: bool) {
         let node = has_node.then(NodeObject::default);
         let (_world, mut world) = watch::channel(World { node, configs: None });
-        let (_pods, mut pods) = watch::channel(has_pods.then(BTreeSet::new));
+        let (_pods, mut pods) = watch::channel(has_pods.then(BTreeMap::new));
         let news = await_news(&Prompt, &mut world, &mut pods, None, LOOK);
         assert_eq!(news.now_or_never().is_some(), expected, "{has_node} {has_pods}");
     }

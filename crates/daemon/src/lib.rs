@@ -50,6 +50,7 @@ mod tasks;
 mod test_support;
 mod unconfirmed;
 mod writer;
+mod zone_devices;
 mod zones;
 
 pub use bayplan_config::yaml::Position;
