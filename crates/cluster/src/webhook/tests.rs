@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -24,7 +25,10 @@ fn connector(ca: &str) -> TlsConnector {
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let config = config.with_safe_default_protocol_versions().unwrap();
-    TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    // A resumed session shows the certificate of its first connection.
+    config.resumption = Resumption::disabled();
+    TlsConnector::from(Arc::new(config))
 }
 
 /// One review on a connection of its own; the answer's body, and the server's certificate.
