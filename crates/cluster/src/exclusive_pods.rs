@@ -1,7 +1,7 @@
 //! Which pods of a node are in the fingerprint of its NodeResourceTopology: those that hold something exclusively, by scheduler-plugins' method
 //! `with-exclusive-resources`. In: a Pod object, and the extended resources that the NodeResourceTopology lists. Out: whether it counts.
 //!
-//! A pod that is Pending does not count; one that has ended does until its object goes away. Of init containers only those that keep running count.
+//! A pod that is Pending does not count, but is on its way to what it asks for; one that has ended does until its object goes away. Of init containers only those that keep running count.
 //! Extended resources count where a zone lists them. Releases of scheduler-plugins up to 0.34 count all of them, and all init containers.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::quantity::{is_count, is_positive};
+use crate::quantity::{is_count, is_positive, milli};
 
 /// What a pod holds as long as its object is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,18 +18,22 @@ pub(crate) struct Holding {
     is_exclusive: bool,
     /// Names of extended resources.
     extended: BTreeSet<String>,
+    /// It is bound to the node and has not started.
+    pub(crate) is_coming: bool,
+    /// What its containers request of CPU time, in thousandths.
+    pub(crate) cpu_milli: u64,
 }
 
 impl Holding {
-    /// Of a pod that is not Pending.
+    /// Of a pod that is bound to the node; `None`: it says nothing of itself.
     pub(crate) fn of(pod: &Pod) -> Option<Holding> {
         let status = pod.status.as_ref();
         let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or("Pending");
         let is_guaranteed = status.and_then(|it| it.qos_class.as_deref()) == Some("Guaranteed");
-        let spec = pod.spec.as_ref().filter(|_| phase != "Pending")?;
+        let spec = pod.spec.as_ref()?;
         let stays = |it: &&Container| it.restart_policy.as_deref() == Some("Always");
         let init = spec.init_containers.iter().flatten().filter(stays);
-        let mut holding = Holding::default();
+        let mut holding = Holding { is_coming: phase == "Pending", ..Holding::default() };
         for (name, Quantity(amount)) in init.chain(&spec.containers).flat_map(requests) {
             let is_own = match name.as_str() {
                 "cpu" => is_count(amount),
@@ -37,6 +41,9 @@ impl Holding {
                 _ => name.starts_with("hugepages-") && is_positive(amount),
             };
             holding.is_exclusive |= is_guaranteed && is_own;
+            if name == "cpu" {
+                holding.cpu_milli = holding.cpu_milli.saturating_add(milli(amount));
+            }
             if is_extended(name) && is_positive(amount) {
                 holding.extended.insert(name.clone());
             }
@@ -46,7 +53,8 @@ impl Holding {
 
     /// Whether the pod is in the fingerprint; `listed`: extended resources of the zones.
     pub(crate) fn is_counted(&self, listed: &BTreeSet<&str>) -> bool {
-        self.is_exclusive || self.extended.iter().any(|it| listed.contains(it.as_str()))
+        let is_listed = |it: &String| listed.contains(it.as_str());
+        !self.is_coming && (self.is_exclusive || self.extended.iter().any(is_listed))
     }
 }
 

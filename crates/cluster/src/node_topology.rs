@@ -95,6 +95,14 @@ pub(crate) struct GroupType {
 }
 
 impl ZoneReport {
+    /// Sets CPU time aside in every zone, because it is not known which one a pod will have.
+    pub(crate) fn set_aside(&mut self, cpu_milli: u64) {
+        for zone in &mut self.zones {
+            let available = &mut zone.cpu_milli.available;
+            *available = available.saturating_sub(cpu_milli);
+        }
+    }
+
     /// Extended resources that a zone lists.
     pub(crate) fn extended(&self) -> BTreeSet<&str> {
         let zones = self.zones.iter().filter(|zone| zone.node <= ID_MAX);

@@ -1,6 +1,10 @@
 //! Publishes the node's NodeResourceTopology. In: the Node, its pods, the daemon's zones. Out: the object, written on change, at most every [`PAUSE`], and again
 //! from time to time although nothing has changed.
 //!
+//! A scheduler that takes new figures forgets what it has sent and what has not started, so these figures would be too high while a pod is on its way. As soon as one is bound to the
+//! node, the object gets a fingerprint of no pods at all, with which it is not taken, and the right one when what is bound has started. What takes longer than [`TRANSIT`] is
+//! subtracted from every zone.
+//!
 //! Figures are asked for after the pods of the fingerprint were seen, so the object never claims to know a pod that its figures do not have. While the daemon does not
 //! answer nothing is written. Another program that writes zones of the object keeps it: the API server tells of the conflict, and nothing is overwritten.
 
@@ -21,8 +25,14 @@ use crate::node_topology::{ZoneReport, fingerprint, node_topology};
 use crate::said::Said;
 use crate::watching::{LOOK, REPAIR, World, follow, spread};
 
-/// Between two writes: 12 a minute at most.
+/// Between two writes: 12 a minute at most, and as many that only say that a pod is on its way.
 const PAUSE: Duration = Duration::from_secs(5);
+/// A pod is on its way for so long; one that takes longer, for an image or a volume, does not keep figures back.
+const TRANSIT: Duration = Duration::from_secs(10);
+/// How often it is looked whether that time is over.
+const TRANSIT_LOOK: Duration = Duration::from_secs(1);
+/// Of no pod that is.
+const NO_POD: (&str, &str) = ("", "on its way");
 /// After a write that failed, and while the API server does not know the kind.
 const RETRY: Duration = Duration::from_secs(30);
 /// Where the object is another program's.
@@ -41,8 +51,8 @@ pub(crate) async fn publish_node_topology(
     settled: &watch::Sender<bool>,
 ) {
     let (told, pods) = watch::channel(None);
-    let (written, said) = (None, Said::default());
-    let publisher = Publisher { cluster, daemon, world, pods, settled, written, said };
+    let (written, coming, said) = (None, BTreeMap::new(), Said::default());
+    let publisher = Publisher { cluster, daemon, world, pods, settled, written, coming, said };
     tokio::join!(watch_pods(cluster, &told), publisher.run());
 }
 
@@ -88,6 +98,8 @@ struct Publisher<'a, D> {
     /// Set when the object is written, or cannot be because of others.
     settled: &'a watch::Sender<bool>,
     written: Option<(Json, Instant)>,
+    /// Pods that are bound and have not started, and since when.
+    coming: BTreeMap<(String, String), Instant>,
     said: Said,
 }
 
@@ -98,11 +110,21 @@ impl<D: Daemon> Publisher<'_, D> {
         let mut change = None;
         loop {
             let pause = self.round(every, &mut change).await;
-            sleep(pause).await;
+            let mut pods = self.pods.clone();
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = await_coming(&mut pods, &self.coming), if pause == PAUSE && !self.is_in_transit() => {}
+            }
             let left =
                 self.written.as_ref().map_or(every, |(_, at)| every.saturating_sub(at.elapsed()));
+            let left = if self.is_in_transit() { left.min(TRANSIT_LOOK) } else { left };
             await_news(self.daemon, &mut self.world, &mut self.pods, change, left).await;
         }
+    }
+
+    /// Whether a pod is on its way.
+    fn is_in_transit(&self) -> bool {
+        self.coming.values().any(|since| since.elapsed() < TRANSIT)
     }
 
     /// Writes what is new. Out: how long nothing is to be tried.
@@ -110,7 +132,7 @@ impl<D: Daemon> Publisher<'_, D> {
         let node = self.world.borrow_and_update().node.clone();
         let pods = self.pods.borrow_and_update().clone();
         let (Some(node), Some(pods)) = (node, pods) else { return Duration::ZERO };
-        let report = match zones(self.daemon, None).await {
+        let mut report = match zones(self.daemon, None).await {
             Ok(report) => report,
             Err(error) => {
                 self.say("daemon", &format!("no NodeResourceTopology is written: {error}"));
@@ -119,10 +141,19 @@ impl<D: Daemon> Publisher<'_, D> {
         };
         self.said.is_over("daemon");
         *change = Some(report.change);
+        let coming: Vec<_> = pods.iter().filter(|(_, it)| it.is_coming).collect();
+        self.coming.retain(|key, _| coming.iter().any(|(it, _)| *it == key));
+        for (key, holding) in coming {
+            self.coming.entry(key.clone()).or_insert_with(Instant::now);
+            report.set_aside(holding.cpu_milli.next_multiple_of(1000));
+        }
         let extended = report.extended();
         let counted = pods.iter().filter(|(_, it)| it.is_counted(&extended));
         let counted = counted.map(|((space, name), _)| (space.as_str(), name.as_str()));
-        let fingerprint = fingerprint(counted);
+        let fingerprint = match self.is_in_transit() {
+            true => fingerprint([NO_POD]),
+            false => fingerprint(counted),
+        };
         let object = node_topology(&node, &report, &fingerprint);
         let is_known = |(written, at): &(Json, Instant)| *written == object && at.elapsed() < every;
         if self.written.as_ref().is_some_and(is_known) {
@@ -165,6 +196,20 @@ impl<D: Daemon> Publisher<'_, D> {
         if self.said.is_news(subject, text) {
             tracing::info!("{text}");
         }
+    }
+}
+
+/// Comes back when another pod than these is bound to the node and has not started.
+async fn await_coming(
+    pods: &mut watch::Receiver<Pods>,
+    known: &BTreeMap<(String, String), Instant>,
+) {
+    let is_new =
+        |(key, it): (&(String, String), &Holding)| it.is_coming && !known.contains_key(key);
+    let is_coming = |pods: &Pods| pods.iter().flatten().any(is_new);
+    // Without the watch nothing comes.
+    if pods.wait_for(is_coming).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

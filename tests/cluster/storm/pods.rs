@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec};
 use bayplan_types::{Bytes, QosClass};
+use futures::{StreamExt as _, stream};
 use kube::api::DynamicObject;
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value as Json, json};
@@ -24,6 +25,8 @@ const LIVES: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_millis(1500), Duration::from_millis(3000)];
 /// Between attempts to create a container that was refused.
 const RETRY: Duration = Duration::from_millis(500);
+/// Pods that are made at a time.
+const AT_ONCE: usize = 16;
 const POLL: Duration = Duration::from_millis(100);
 /// Without a pod that ends for so long, the rest is stuck.
 const STUCK: Duration = Duration::from_secs(120);
@@ -105,11 +108,11 @@ impl fmt::Display for Tally {
 
 /// Makes all pods, as fast as the API server takes them.
 pub(super) async fn make(admin: &Client, tally: &Tally) {
-    for number in 0..tally.all {
-        let pod = object(number);
-        let (status, told) = call(admin, "POST", POD_PATH, &pod).await;
+    let made = (0..tally.all).map(async |number| {
+        let (status, told) = call(admin, "POST", POD_PATH, &object(number)).await;
         assert_eq!(status, 200, "{told}");
-    }
+    });
+    stream::iter(made).buffer_unordered(AT_ONCE).collect::<()>().await;
 }
 
 fn is_burstable(number: usize) -> bool {
