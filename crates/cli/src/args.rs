@@ -5,6 +5,8 @@ mod import;
 mod shared;
 mod sort;
 
+#[cfg(feature = "cluster")]
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,6 +57,12 @@ pub(crate) enum Command {
     /// daemon's control socket. It ends at SIGTERM; the daemon works on without it.
     #[cfg(feature = "cluster")]
     Agent(AgentOptions),
+    /// Run an admission webhook that copies the requests of new pods into an annotation, for Kubernetes before 1.36
+    ///
+    /// Nodes where kubelet has its PodsAPI (since 1.37) need none, and Kubernetes from 1.36 on has `requestsPolicy` of the chart instead. It makes its own certificate, keeps it in a
+    /// Secret, renews it, and writes the CA into the MutatingWebhookConfiguration. While it is down, pods are created as they are.
+    #[cfg(feature = "cluster")]
+    Webhook(WebhookOptions),
     /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
     Demo(DemoOptions),
     /// Print the hardware of this machine, of a captured one, or of a synthetic one
@@ -270,7 +278,7 @@ pub(crate) struct AgentOptions {
     /// Make the first call within this time, later on one node than on the next; 0s: at once
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_start_within)]
     pub(crate) start_within: Duration,
-    /// Publish this beside the BayplanNode: node-topology, taints, cmk, power-classes, groups; may be given several times
+    /// Publish this beside the BayplanNode: node-topology, taints, cmk, power-classes, groups, node-feature; may be given several times
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) publish: Vec<bayplan_cluster::Part>,
     /// Label the Node with its features, by the names of Node Feature Discovery, where that does not run
@@ -282,11 +290,44 @@ pub(crate) struct AgentOptions {
     /// Write Bayplan's features for the worker of Node Feature Discovery into this directory: its features.d
     #[arg(long, value_name = "DIR")]
     pub(crate) features_dir: Option<PathBuf>,
+    /// Tell the daemon of the node's pods, for a kubelet without PodsAPI (before 1.37); needs the right to read pods
+    #[arg(long)]
+    pub(crate) pods: bool,
     /// Take back what was published of this node, and end; needs no daemon, but the rights of an administrator
     #[arg(long, conflicts_with = "publish")]
     pub(crate) withdraw: bool,
     #[command(flatten)]
     pub(crate) control: ControlOptions,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WebhookOptions {
+    /// Where it listens
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:9443")]
+    pub(crate) listen: SocketAddr,
+    /// A host name or address by which the API server calls it; may be given several times
+    #[arg(
+        long = "name",
+        value_name = "NAME",
+        default_value = "bayplan-webhook.bayplan-system.svc"
+    )]
+    pub(crate) names: Vec<String>,
+    /// The namespace of the Secret
+    #[arg(long, value_name = "NAMESPACE", default_value = "bayplan-system")]
+    pub(crate) namespace: String,
+    /// The Secret with its certificates, made if it is missing
+    #[arg(long, value_name = "NAME", default_value = "bayplan-webhook")]
+    pub(crate) secret: String,
+    /// The MutatingWebhookConfiguration that is to trust them
+    #[arg(long, value_name = "NAME", default_value = "bayplan-requests")]
+    pub(crate) configuration: String,
+    /// A directory with tls.crt and tls.key that another program renews, as cert-manager does; then no Secret and no configuration is written
+    #[arg(long, value_name = "DIR")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Write into new pods what Koordinator's ClusterColocationProfiles say: labels, annotations, priority, scheduler
+    #[arg(long)]
+    pub(crate) colocation_profiles: bool,
 }
 
 #[cfg(feature = "cluster")]

@@ -39,6 +39,8 @@ mod text;
 mod top;
 mod topology;
 mod visible;
+#[cfg(feature = "cluster")]
+mod webhook;
 mod why;
 
 use std::process::ExitCode;
@@ -79,6 +81,8 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
         Command::Run(options) => run::run(config, &options, disks)?,
         #[cfg(feature = "cluster")]
         Command::Agent(options) => agent::run(config, &options)?,
+        #[cfg(feature = "cluster")]
+        Command::Webhook(options) => webhook::run(options)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Topology(options) => topology::run(config, &options)?,
         Command::Snapshot(options) => snapshot::run(config, &options)?,

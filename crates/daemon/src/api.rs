@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
+use bayplan_cri::kubelet_api::{Inventory, parse_pods_json};
 use bayplan_host::VectorUse;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::mode::{Mode, ModeReport};
@@ -33,6 +34,7 @@ use crate::live_map::{self, LiveMap};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 use crate::nri_link::Link;
 use crate::observer::Shown;
+use crate::pods::PodLookup;
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
@@ -82,6 +84,8 @@ pub(crate) struct Api {
     /// Absent with `map: off`.
     pub(crate) map: Option<LiveMap>,
     pub(crate) link: Link,
+    /// What kubelet knows of devices.
+    pub(crate) pods: Option<PodLookup>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -167,7 +171,7 @@ const PLACES_MAX: usize = 4;
 
 /// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
-const ROUTES: [Route; 35] = [
+const ROUTES: [Route; 36] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -445,8 +449,16 @@ const ROUTES: [Route; 35] = [
         path: "/api/v1/zones",
         parameters: "`after`: `change` of the last answer, if any; `wait`: seconds to wait for another one, at most 30",
         reach: Reach::Socket,
-        answer: "`bayplan-zones/1`: what each NUMA node has for schedulers: capacity, what pods can have, what is left; groups",
+        answer: "`bayplan-zones/1`: what each NUMA node has for schedulers: capacity, what pods can have, what is left, devices of kubelet's plugins among it; groups",
         handler: || get(zones),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/pods",
+        parameters: "`all`: true where there are no other pods; the body is `{\"pods\": [...]}` with pods of the API server in JSON",
+        reach: Reach::Socket,
+        answer: "nothing (204): what is told counts while kubelet's PodsAPI does not tell of pods; 400 for a body that is no such list",
+        handler: || post(tell_pods),
     },
 ];
 
@@ -730,11 +742,34 @@ async fn zones(State(api): State<Api>, Query(it): Query<After>) -> Response {
     let topology = api.reloader.topology().await;
     let nodes = crate::zones::nodes_of(&topology);
     let config = api.reloader.live();
+    // Older than the state, and later than the pods of the agent's fingerprint, which have their devices by then.
+    let devices = match &api.pods {
+        Some(pods) => pods.inventory().await,
+        None => Inventory::default(),
+    };
     match api.looker.look(|answer| Look::Zones(nodes, answer)).await {
         Some(state) => {
-            Json(crate::zones::zones_view(&topology, &config, &state, change)).into_response()
+            let view = crate::zones::zones_view(&topology, &config, &state, &devices, change);
+            Json(view).into_response()
         }
         None => stopping(),
+    }
+}
+
+#[derive(Deserialize)]
+struct TellPods {
+    #[serde(default)]
+    all: bool,
+}
+
+async fn tell_pods(State(api): State<Api>, Query(it): Query<TellPods>, body: Bytes) -> Response {
+    match (parse_pods_json(&body), &api.pods) {
+        (Ok(pods), Some(lookup)) => {
+            lookup.told.tell(pods, it.all);
+            StatusCode::NO_CONTENT.into_response()
+        }
+        (Ok(_), None) => stopping(),
+        (Err(why), _) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     }
 }
 

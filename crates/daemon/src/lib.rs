@@ -59,6 +59,7 @@ mod test_support;
 mod unconfirmed;
 mod why;
 mod writer;
+mod zone_devices;
 mod zones;
 
 pub use bayplan_config::yaml::Position;

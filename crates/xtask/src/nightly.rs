@@ -26,6 +26,7 @@ const SOAK: &str = "soak::twenty_pods_a_second_come_and_go_and_nothing_grows";
 const CHAOS_ROUNDS: &str = "20000";
 const SIGKILL_ROUNDS: &str = "5000";
 const SOAK_MINUTES: &str = "30";
+const STORM_PODS: &str = "1000";
 const FUZZ_SECONDS: u32 = 600;
 /// What takes longer hangs: twice the longest.
 const LIMIT: &str = "6h";
@@ -105,11 +106,12 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.push(script("critest", &["--side-by-side"]));
     parts.push(script("clients", &[]));
     parts.push(script("kubelet", &[]));
-    // After the part that builds its programs.
+    parts.push(Part::new("cluster-build", Command::new(workspace().join("tests/cluster/build"))));
     let mut cluster = Command::new(cargo());
     cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
-    cluster.env("BAYPLAN_CLUSTER", "required");
-    parts.push(Part { must_say: "test result: ok. 1 passed", ..Part::new("cluster", cluster) });
+    cluster.args(["--", "--nocapture"]);
+    cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
+    parts.push(Part { must_say: "test result: ok. 2 passed", ..Part::new("cluster", cluster) });
     let mut nri = Command::new(cargo());
     nri.args(["test", "--workspace", "--locked", "--test", "nri"]);
     parts.push(Part { must_say: "test result: ok. 6 passed", ..Part::new("nri", nri) });
