@@ -86,6 +86,18 @@ pub(crate) enum Command {
     Status(StatusOptions),
     /// Why a container is where it is: every pool that was considered, and why it won or lost
     Explain(ExplainOptions),
+    /// Why a container is slow: what costs it time, the most harmful first, each with what helps
+    ///
+    /// Joins its place and what became of it, throttling, waiting and the neighbours that it waits for, intruders on its CPUs, lack of memory and of block
+    /// I/O, memory on other NUMA nodes, what other programs change, and what the rebalancer proposed or did. Shares of its time are what the kernel counts
+    /// between the last two readings of the daemon (`observeInterval`), and by probes in the last minute; those of different causes overlap.
+    #[command(after_long_help = WHY_HELP)]
+    Why(ExplainOptions),
+    /// The daemon's machine with what holds each CPU, now and under another configuration
+    ///
+    /// With --what-if the daemon works out on a copy of its state what would be where under that file, as `bayplan config diff` does. The page in the
+    /// browser shows that map beside today's until --forget or another --what-if.
+    Map(MapOptions),
     /// Which containers use how much CPU, and which are throttled, wait, move, stall, or have memory elsewhere, live
     ///
     /// Counters are read from the containers' cgroups below `hostRoot` of the configuration, so run it on the node. On a terminal the table is
@@ -356,6 +368,25 @@ pub(crate) struct ExplainOptions {
     /// The container: its name, POD/NAME, NAMESPACE/POD/NAME, the pod, or the beginning of the runtime's id
     #[arg(value_name = "CONTAINER")]
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+const WHY_HELP: &str = "\
+Examples:
+  bayplan why default/database/database
+  bayplan why web -o json | jq '.[].causes[] | {kind, severity, share, command}'";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MapOptions {
+    /// Show the map under this configuration file, too, and what would change
+    #[arg(long, value_name = "FILE")]
+    pub(crate) what_if: Option<PathBuf>,
+    /// Have the page in the browser show no other configuration any more
+    #[arg(long, conflicts_with = "what_if")]
+    pub(crate) forget: bool,
     #[command(flatten)]
     pub(crate) control: ControlOptions,
     #[command(flatten)]

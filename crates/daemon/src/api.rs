@@ -98,6 +98,8 @@ pub(crate) struct Shared {
     pub(crate) outline: Rounds<Option<Bytes>>,
     /// Plain and OpenMetrics, without and with metrics by container.
     metrics: [[Rounds<Bytes>; 2]; 2],
+    /// Questions why a container is slow that are worked on at a time.
+    pub(crate) why: Semaphore,
     /// Places in the queue of decisions that questions over HTTP may take; all others are kubelet's.
     places: Semaphore,
 }
@@ -110,6 +112,7 @@ impl Default for Shared {
             map: Rounds::default(),
             outline: Rounds::default(),
             metrics: Default::default(),
+            why: Semaphore::new(1),
             places: Semaphore::new(PLACES_MAX),
         }
     }
@@ -168,7 +171,7 @@ const PLACES_MAX: usize = 4;
 
 /// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
-const ROUTES: [Route; 31] = [
+const ROUTES: [Route; 36] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -199,7 +202,7 @@ const ROUTES: [Route; 31] = [
         parameters: "",
         reach: Reach::Loopback,
         answer: "this table",
-        handler: || get(async || Json(ROUTES)),
+        handler: || get(async || Json(Vec::from(ROUTES))),
     },
     Route {
         method: "GET",
@@ -259,6 +262,38 @@ const ROUTES: [Route; 31] = [
     },
     Route {
         method: "GET",
+        path: "/api/v1/map/why",
+        parameters: "`name`: as of `bayplan explain`",
+        reach: Reach::Loopback,
+        answer: "as `/api/v1/why`, on loopback without what pods say in annotations",
+        handler: || get(live_map::why),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/map/what-if",
+        parameters: "",
+        reach: Reach::Loopback,
+        answer: "`bayplan-map/1` under the configuration that was last posted there; 404 where none is kept",
+        handler: || get(live_map::kept_what_if),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/map/what-if",
+        parameters: "`name`: what to call the file in messages and on the page; the body is the file",
+        reach: Reach::Socket,
+        answer: "`bayplan-what-if/1`: what this configuration would change, and what would be where; the map keeps it; 422 and its mistakes where it cannot be used",
+        handler: || post(live_map::what_if),
+    },
+    Route {
+        method: "DELETE",
+        path: "/api/v1/map/what-if",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "nothing, after the map has forgotten it",
+        handler: || delete(live_map::forget_what_if),
+    },
+    Route {
+        method: "GET",
         path: "/api/v1/history",
         parameters: "`before`: an entry's id; `count`: at most 1000",
         reach: Reach::Loopback,
@@ -288,6 +323,14 @@ const ROUTES: [Route; 31] = [
         reach: Reach::Socket,
         answer: "a list of `bayplan-explain/1`: decisions about containers of this name",
         handler: || get(explain),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/why",
+        parameters: "`name`: as of `bayplan explain`",
+        reach: Reach::Socket,
+        answer: "a list of `bayplan-why/1`: what slows containers of this name down, the most harmful first",
+        handler: || get(live_map::why),
     },
     Route {
         method: "GET",
