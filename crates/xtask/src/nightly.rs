@@ -111,7 +111,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
     cluster.args(["--", "--nocapture"]);
     cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
-    parts.push(Part { must_say: "test result: ok. 2 passed", ..Part::new("cluster", cluster) });
+    parts.push(Part { must_say: "test result: ok. 3 passed", ..Part::new("cluster", cluster) });
     let mut nri = Command::new(cargo());
     nri.args(["test", "--workspace", "--locked", "--test", "nri"]);
     parts.push(Part { must_say: "test result: ok. 6 passed", ..Part::new("nri", nri) });
