@@ -2,6 +2,19 @@
 
 use std::path::Path;
 
+/// Messages of `pod.proto` that are objects in JSON; a quantity is a text there.
+const POD_MESSAGES: [&str; 9] = [
+    "Pod",
+    "ObjectMeta",
+    "OwnerReference",
+    "PodSpec",
+    "Container",
+    "ResourceRequirements",
+    "PodStatus",
+    "PodCondition",
+    "ContainerStatus",
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     compile("../../proto/cri", &["api.proto"])?;
     compile("../../proto/kubelet", &["pod.proto", "pods.proto", "podresources.proto"])
@@ -15,10 +28,16 @@ fn compile(folder: &str, names: &[&str]) -> Result<(), Box<dyn std::error::Error
         println!("cargo::rerun-if-changed={}", file.display());
     }
     let descriptors = protox::compile(&files, [folder])?;
-    tonic_prost_build::configure()
+    let mut builder = tonic_prost_build::configure()
         .build_transport(false)
         .generate_default_stubs(true)
-        .btree_map(".")
-        .compile_fds(descriptors)?;
+        .btree_map(".");
+    // Pods come from the API server, too, in JSON.
+    for message in POD_MESSAGES {
+        let form = "#[derive(::serde::Deserialize)] #[serde(default, rename_all = \"camelCase\")]";
+        builder = builder.type_attribute(format!("bayplan.pod.{message}"), form);
+    }
+    let form = "#[derive(::serde::Deserialize)] #[serde(transparent)]";
+    builder.type_attribute("bayplan.pod.Quantity", form).compile_fds(descriptors)?;
     Ok(())
 }

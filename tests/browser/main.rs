@@ -7,9 +7,11 @@
     reason = "a test fails by panicking"
 )]
 
+mod cost;
 mod driver;
 #[path = "../map/node.rs"]
 mod node;
+mod terminal;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,6 +20,7 @@ use serde_json::{Value, json};
 
 use driver::Browser;
 use node::Node;
+use terminal::Terminal;
 
 const MACHINE: &str = "pack:2 numa:2 l3:1 core:6 pu:2 mem:64 isolated:4,28 nic:1 hbm:8";
 
@@ -90,6 +93,7 @@ async fn the_map_in_a_browser() {
     overlays(&browser);
     past_and_back(&browser);
     details_and_link(&browser);
+    what_if(&browser, &node).await;
     screens(&browser);
     check_logs(&browser, &origin);
     drop(browser);
@@ -137,10 +141,32 @@ fn past_and_back(browser: &Browser) {
     browser.wait_for(&has_row("default/late/app"));
 }
 
+/// No finding of axe-core that it calls serious or critical. `cargo xtask nightly browser` fetches it and says where it is.
+fn check_accessibility(browser: &Browser, state: &str) {
+    let Some(path) = std::env::var_os("BAYPLAN_AXE") else {
+        println!(
+            "{state}: not looked at with axe-core, which `cargo xtask nightly browser` fetches"
+        );
+        return;
+    };
+    let axe = std::fs::read_to_string(path).unwrap();
+    let found = browser.run(&format!(
+        "{axe};\nreturn axe.run(document, {{ resultTypes: ['violations'] }}).then((it) => it.violations.map((rule) => \
+         ({{ id: rule.id, impact: rule.impact, help: rule.help, nodes: rule.nodes.slice(0, 3).map((node) => node.html) }})))"
+    ));
+    let is_serious = |it: &&Value| it["impact"] == "serious" || it["impact"] == "critical";
+    let serious: Vec<&Value> = found.as_array().unwrap().iter().filter(is_serious).collect();
+    assert!(serious.is_empty(), "{state}: {serious:#?}");
+}
+
 fn details_and_link(browser: &Browser) {
     browser.run("[...document.querySelectorAll('#table .name')].find((it) => it.textContent === 'default/web/app').click()");
     browser.wait_for("return document.querySelector('.why')?.textContent.includes('placed in')");
+    browser.wait_for(
+        "return document.querySelector('.why')?.textContent.includes('What slows it down')",
+    );
     keep(browser, "4-detail");
+    check_accessibility(browser, "detail");
     browser.run("location.reload()");
     browser.wait_for("return document.querySelector('.why')?.textContent.includes('placed in')");
     browser.run("document.querySelector('.cpu').click()");
@@ -161,6 +187,40 @@ fn screens(browser: &Browser) {
         "return getComputedStyle(document.body).backgroundColor !== 'rgb(255, 255, 255)'",
     );
     keep(browser, "6-dark");
+    check_accessibility(browser, "dark");
+}
+
+/// Another configuration beside what is.
+async fn what_if(browser: &Browser, node: &Node) {
+    let config = "reservedCpus: 0-3\npolicy: one-shared-pool\n";
+    let path = "/api/v1/map/what-if?name=tomorrow.yaml";
+    let found: Value =
+        bayplan_daemon::post_control(&node.control_socket(), path, config.to_owned())
+            .await
+            .unwrap();
+    assert_eq!(found["format"], "bayplan-what-if/1");
+    browser.wait_for("return !document.getElementById('whatif').hidden");
+    browser.run("document.getElementById('whatif').click()");
+    browser.wait_for(
+        "return document.getElementById('other').textContent.includes('Under tomorrow.yaml')",
+    );
+    browser.wait_for("return document.querySelectorAll('.moved').length > 0");
+    keep(browser, "8-what-if");
+    check_accessibility(browser, "what if");
+    browser.run("location.reload()");
+    browser.wait_for(
+        "return document.getElementById('other').textContent.includes('Under tomorrow.yaml')",
+    );
+    let (status, _) = bayplan_daemon::ask_control(
+        &node.control_socket(),
+        "DELETE",
+        "/api/v1/map/what-if",
+        String::new(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(status, 204);
+    browser.wait_for("return document.getElementById('other').hidden");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,5 +241,31 @@ async fn a_large_node_in_a_browser() {
     browser.wait_for(&has_row("default/late/app"));
     println!("drawn in {} ms", browser.run(PAINTED));
     keep(&browser, "7-large");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_in_a_terminal_of_three_sizes() {
+    let mut node = Node::start(MACHINE, |_| {}).await;
+    populate(&mut node).await;
+    let socket = node.control_socket();
+    for (size, there, absent) in [
+        ((200, 50), ["NumaNode 0 (Package 0)", "default/web/app", "q quit"].as_slice(), None),
+        ((80, 24), &["CONTAINER", "default/web/app", "q quit"], None),
+        ((60, 20), &["CONTAINER", "default/web/app", "q quit"], Some("NumaNode")),
+    ] {
+        let terminal = Terminal::start(size, &socket);
+        let screen = terminal.wait_for(there);
+        assert!(absent.is_none_or(|it| !screen.contains(it)), "{screen}");
+        terminal.keep();
+        terminal.press("[");
+        terminal.wait_for(&["THE PAST"]);
+        terminal.press("l");
+        terminal.press("?");
+        terminal.wait_for(&["an event back"]);
+        terminal.press("?");
+        terminal.press("q");
+        terminal.wait_for_end();
+    }
     node.stop().await;
 }

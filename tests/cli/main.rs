@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use bayplan_host::journal::Journal;
-use expect_test::{Expect, expect};
+use expect_test::{Expect, expect, expect_file};
 
 fn bayplan(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bayplan-under-test"));
@@ -194,10 +194,30 @@ fn a_missing_configuration_file_is_an_error_when_it_was_named() {
     );
 }
 
+/// `UPDATE_EXPECT=1` makes them anew.
+#[test]
+fn pictures_in_documents_are_current() {
+    let machine = "pack:2 numa:2 l3:1 core:8 pu:2 mem:64 nic:1";
+    let picture = stdout(&["topology", "--machine", machine, "-o", "svg"]);
+    expect_file!["../../docs/machine.svg"].assert_eq(&picture);
+    let dir = tempfile::tempdir().unwrap();
+    let machine = ["--machine", "simulate/machine.json", "--trace", "simulate/trace.json"];
+    let pictures = ["--svg", dir.path().to_str().unwrap()];
+    stdout(&[["simulate"].as_slice(), &machine, &pictures].concat());
+    let node = std::fs::read_to_string(dir.path().join("after.svg")).unwrap();
+    expect_file!["../../docs/node.svg"].assert_eq(&node);
+}
+
 #[test]
 fn the_shell_gets_completions() {
     let output = bayplan(&["completions", "bash"]);
-    assert!(String::from_utf8_lossy(&output.stdout).contains("explain"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("BAYPLAN_COMPLETE"));
+    // As the script of bash asks.
+    let mut asked = Command::new(env!("CARGO_BIN_EXE_bayplan-under-test"));
+    asked.args(["--", "bayplan", "topology", "--machine", "xeon-8480-"]);
+    asked.env("BAYPLAN_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "3");
+    let output = asked.env("_CLAP_IFS", "\n").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "xeon-8480-snc4");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The agent with a real etcd and kube-apiserver: the manifests as they are in `deploy/cluster`, an agent with its own token, a daemon with containers.
 //!
-//! Both programs are built by `tests/kubelet/run --build-only`, or named by `BAYPLAN_ETCD` and `BAYPLAN_KUBE_APISERVER`. Without them nothing is tested, which is said; with
+//! Programs are built by `tests/cluster/build`, or named by `BAYPLAN_ETCD`, `BAYPLAN_KUBE_APISERVER` and `BAYPLAN_SCHEDULER`. Without them nothing is tested, which is said; with
 //! `BAYPLAN_CLUSTER=required`, as in `cargo xtask nightly cluster`, that is a failure.
 #![allow(
     clippy::unwrap_used,
@@ -12,12 +12,15 @@
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/engine.rs"]
 mod engine;
+mod examples;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/node.rs"]
 mod node;
 mod policies;
 mod publishing;
 mod servers;
+mod storm;
+mod webhook;
 mod world;
 
 use serde_json::json;
@@ -34,6 +37,7 @@ async fn the_agent_configures_its_node_and_no_other() {
     nearer_objects_count(&mut world).await;
     brakes_hold(&mut world).await;
     foreign_writes_are_refused(&world).await;
+    webhook::a_webhook_writes_into_pods(&world).await;
     policies::policies_write_into_pods(&world).await;
     publishing::the_node_is_published_and_withdrawn(&mut world).await;
     nothing_changes_without_api_server_or_agent(&mut world).await;

@@ -12,34 +12,34 @@ const POLICIES: [&str; 2] = [
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/requests-policy.yaml")),
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/colocation-policy.yaml")),
 ];
-const ANNOTATION: &str = "noderesource.dev/resources";
+pub(crate) const ANNOTATION: &str = "noderesource.dev/resources";
 const LABEL: &str = "koordinator.sh/qosClass";
 /// Far beyond what a new policy takes until it holds.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// Metadata of a pod as it would be stored.
-async fn admitted(world: &World, namespace: &str, pod: &Json) -> Json {
+/// A pod as it would be stored.
+pub(crate) async fn admitted(world: &World, namespace: &str, pod: &Json) -> Json {
     let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
     let (status, stored) = world.as_admin("POST", &path, pod).await;
     assert_eq!(status, 200, "{stored}");
-    stored["metadata"].clone()
+    stored
 }
 
-fn pod(labels: Json, init: &[Json], containers: &[Json]) -> Json {
+pub(crate) fn pod(labels: Json, init: &[Json], containers: &[Json]) -> Json {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p", "labels": labels },
         "spec": { "initContainers": init, "containers": containers },
     })
 }
 
-fn container(name: &str, requests: Json) -> Json {
+pub(crate) fn container(name: &str, requests: Json) -> Json {
     json!({ "name": name, "image": "x", "resources": { "requests": requests, "limits": {
         "power.intel.com/performance": requests.get("power.intel.com/performance").cloned().unwrap_or_else(|| json!("0")),
     } } })
 }
 
 /// What the annotation says, without its order.
-fn said(metadata: &Json) -> Option<BTreeMap<String, Json>> {
+pub(crate) fn said(metadata: &Json) -> Option<BTreeMap<String, Json>> {
     let text = metadata["annotations"].get(ANNOTATION)?.as_str().unwrap();
     Some(serde_json::from_str(text).unwrap())
 }
@@ -62,7 +62,7 @@ async fn apply(world: &World) {
     let any = pod(json!({}), &[], &[container("a", json!({ "cpu": "1" }))]);
     let begun = Instant::now();
     loop {
-        let metadata = admitted(world, "batch", &any).await;
+        let metadata = admitted(world, "batch", &any).await["metadata"].clone();
         if said(&metadata).is_some() && metadata["labels"].get(LABEL).is_some() {
             return;
         }
@@ -107,7 +107,8 @@ pub(crate) async fn policies_write_into_pods(world: &World) {
             })),
         ),
     ] {
-        let metadata = admitted(world, namespace, &pod(labels, &init, &containers)).await;
+        let pod = pod(labels, &init, &containers);
+        let metadata = admitted(world, namespace, &pod).await["metadata"].clone();
         assert_eq!(metadata["labels"].get(LABEL).cloned().unwrap_or_default(), label, "{metadata}");
         let said = said(&metadata).map(|said| json!(said));
         assert_eq!(said, expected, "{metadata}");
@@ -115,6 +116,6 @@ pub(crate) async fn policies_write_into_pods(world: &World) {
     // What another webhook has written stays.
     let mut annotated = pod(json!({}), &[], &[container("a", power)]);
     annotated["metadata"]["annotations"] = json!({ ANNOTATION: "{\"containers\":{}}" });
-    let metadata = admitted(world, "batch", &annotated).await;
+    let metadata = admitted(world, "batch", &annotated).await["metadata"].clone();
     assert_eq!(said(&metadata).map(|said| json!(said)), Some(json!({ "containers": {} })));
 }

@@ -9,6 +9,7 @@ use crate::world::World;
 const OWN: &str = "/api/v1/nodes/n1";
 const OWN_STATUS: &str = "/api/v1/nodes/n1/status";
 const TOPOLOGY: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/n1";
+const FEATURES: &str = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/bayplan-system/nodefeatures/n1";
 /// Of no pods.
 const EMPTY: &str = "pfp0v001ef46db3751d8e999";
 
@@ -167,6 +168,14 @@ async fn features_are_labels_and_a_file(world: &mut World) {
                 && labels(it, "example.com/label") == "x"
         })
         .await;
+    let object = world
+        .until("a NodeFeature", FEATURES, |it| {
+            it["spec"]["labels"]["bayplan.dev/numa-nodes"] == "2"
+        })
+        .await;
+    let elements = &object["spec"]["features"]["attributes"]["local.feature"]["elements"];
+    assert_eq!(elements["bayplan.dev/numa-nodes"], "2", "{object:#}");
+    assert_eq!(object["metadata"]["labels"]["nfd.node.kubernetes.io/node-name"], "n1");
     let file = std::fs::read_to_string(world.servers.path("features.d/bayplan")).unwrap();
     assert!(
         file.contains("\nbayplan.dev/numa-nodes=2\n") && file.contains("# +expiry-time=2"),
@@ -217,6 +226,17 @@ async fn foreign_parts_are_refused(world: &World) {
         };
         assert!(is_right, "{path} {expected}: {status} {told}");
     }
+    let told_of = |node: &str| {
+        json!({
+            "apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature",
+            "metadata": { "name": "n1", "labels": { "nfd.node.kubernetes.io/node-name": node } },
+            "spec": { "features": { "attributes": {}, "flags": {}, "instances": {} } },
+        })
+    };
+    for (node, expected) in [("n1", 200), ("n2", 422)] {
+        let (status, told) = world.as_agent("PATCH", FEATURES, told_of(node)).await;
+        assert_eq!(status, expected, "{node}: {told}");
+    }
     let (status, told) = world.as_unbound("PATCH", OWN, named("n1", labels("bayplan.dev/x"))).await;
     assert!(status == 422 && told.contains("is bound to no node"), "{status} {told}");
 }
@@ -240,6 +260,7 @@ async fn nothing_is_left_after_a_withdrawal(world: &mut World) {
     assert_eq!(keys("/metadata/labels"), ["bayplan.dev/x"], "{node:#}");
     assert_eq!(keys("/metadata/annotations").len() + keys("/status/capacity").len(), 0, "{node:#}");
     assert_eq!(node["status"]["capacity"]["example.com/x"], "3");
+    assert_eq!(world.as_admin("GET", FEATURES, &Json::Null).await.0, 404);
     // It is another publisher's by now.
     assert!(world.read(TOPOLOGY).await["zones"].is_array());
     world.restart_agent().await;

@@ -23,8 +23,8 @@ pub(crate) struct Servers {
     api: Option<Child>,
 }
 
-/// By a variable, or in the cache of `tests/kubelet/run`.
-fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBuf> {
+/// By a variable, or in the cache of `tests/cluster/build`.
+pub(crate) fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(path.into());
     }
@@ -50,8 +50,7 @@ impl Servers {
         let etcd = find("BAYPLAN_ETCD", "etcd", "etcd-");
         let api = find("BAYPLAN_KUBE_APISERVER", "kube-apiserver", "kube-apiserver-");
         let Some((etcd, api)) = etcd.zip(api) else {
-            let said =
-                "etcd or kube-apiserver is missing; `tests/kubelet/run --build-only` builds both";
+            let said = "etcd or kube-apiserver is missing; `tests/cluster/build` builds both";
             assert!(std::env::var("BAYPLAN_CLUSTER").as_deref() != Ok("required"), "{said}");
             eprintln!("not tested: {said}");
             return None;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,14 +17,17 @@ use crate::servers::{ADMIN, Servers};
 
 const MANIFESTS: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/bayplan.yaml"));
-/// Rights for what is published by choice, and the kind of it that Kubernetes does not bring.
-const PUBLISHING: [&str; 2] = [
+/// Rights for what is published by choice, and the kinds of it that Kubernetes does not bring.
+const PUBLISHING: [&str; 3] = [
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/publishing.yaml")),
     include_str!("node-topology-definition.yaml"),
+    include_str!("node-feature-definition.yaml"),
 ];
-const PUBLISHED: &str = "node-topology,taints,cmk,power-classes,groups";
+const PUBLISHED: &str = "node-topology,taints,cmk,power-classes,groups,node-feature";
 /// A label of what the machine of the test has.
 const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: {profile.node.kubernetes.io/wide: 'true'}, matchFeatures: [{feature: local.feature, matchExpressions: {bayplan.dev/numa-nodes: {op: Gt, value: ['1']}}}]}]}\n";
+/// The agent's service account.
+pub(crate) const AGENT: &str = "bayplan-agent";
 const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
 const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
 /// Far beyond anything that is waited for.
@@ -40,17 +44,17 @@ pub(crate) struct World {
 }
 
 /// What a client of this token reads.
-fn kubeconfig(address: &str, token: &str) -> String {
+pub(crate) fn kubeconfig(address: &str, token: &str) -> String {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{ "name": "c", "cluster": { "server": address, "insecure-skip-tls-verify": true } }],
         "users": [{ "name": "u", "user": { "token": token } }],
-        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+        "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u", "namespace": "bayplan-system" } }],
     })
     .to_string()
 }
 
-async fn client(address: &str, token: &str) -> Client {
+pub(crate) async fn client(address: &str, token: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig(address, token)).unwrap();
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
@@ -58,7 +62,7 @@ async fn client(address: &str, token: &str) -> Client {
 }
 
 /// Status and object, or status and message. What is patched is applied by the server.
-async fn call(client: &Client, method: &str, path: &str, body: &Json) -> (u16, Json) {
+pub(crate) async fn call(client: &Client, method: &str, path: &str, body: &Json) -> (u16, Json) {
     let (path, form) = match method {
         "PATCH" if path.contains('?') => (path.to_owned(), "application/merge-patch+json"),
         "PATCH" => (format!("{path}?fieldManager=test&force=true"), "application/apply-patch+yaml"),
@@ -81,6 +85,7 @@ fn path_of(object: &Json) -> String {
     let group =
         if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
     let plural = match kind {
+        "PriorityClass" => "priorityclasses".to_owned(),
         "MutatingAdmissionPolicy" => "mutatingadmissionpolicies".to_owned(),
         "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
         _ => format!("{}s", kind.to_lowercase()),
@@ -88,6 +93,27 @@ fn path_of(object: &Json) -> String {
     match text("/metadata/namespace") {
         "" => format!("{group}/{plural}/{name}"),
         namespace => format!("{group}/namespaces/{namespace}/{plural}/{name}"),
+    }
+}
+
+/// Everything of `deploy/cluster` that an agent needs, and what it publishes by choice.
+pub(crate) async fn apply_manifests(admin: &Client) {
+    until("the API server answers", async || {
+        call(admin, "GET", "/api/v1/namespaces/default", &Json::Null).await.0 == 200
+    })
+    .await;
+    let texts = [MANIFESTS].into_iter().chain(PUBLISHING);
+    let documents: Vec<Json> =
+        texts.flat_map(|it| serde_yaml::from_multiple::<Json>(it).unwrap()).collect();
+    for object in documents.iter().filter(|it| it.is_object()) {
+        let path = path_of(object);
+        // Objects of a new kind, or in a new namespace, are taken a moment later.
+        let mut last = (0, Json::Null);
+        let begun = Instant::now();
+        while last.0 != 200 {
+            assert!(begun.elapsed() < STUCK, "{path}: {last:?}");
+            last = call(admin, "PATCH", &path, object).await;
+        }
     }
 }
 
@@ -99,22 +125,10 @@ impl World {
             call(&admin, "PATCH", "/api/v1/nodes/n1", &node).await.0 == 200
         })
         .await;
-        let texts = [MANIFESTS].into_iter().chain(PUBLISHING);
-        let documents: Vec<Json> =
-            texts.flat_map(|it| serde_yaml::from_multiple::<Json>(it).unwrap()).collect();
-        for object in documents.iter().filter(|it| it.is_object()) {
-            let path = path_of(object);
-            // Objects of a new kind, or in a new namespace, are taken a moment later.
-            let mut last = (0, Json::Null);
-            let begun = Instant::now();
-            while last.0 != 200 {
-                assert!(begun.elapsed() < STUCK, "{path}: {last:?}");
-                last = call(&admin, "PATCH", &path, object).await;
-            }
-        }
+        apply_manifests(&admin).await;
         let bound = call(&admin, "GET", "/api/v1/nodes/n1", &Json::Null).await.1;
         let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": "n1", "uid": bound["metadata"]["uid"] });
-        let tokens = [token(&admin, Some(bound)).await, token(&admin, None).await];
+        let tokens = [token(&admin, AGENT, Some(bound)).await, token(&admin, AGENT, None).await];
         let mut node = Node::without_daemon(MACHINE);
         node.spawn_daemon("").await;
         let mut world = World { servers, node, admin, tokens, agent: None };
@@ -374,6 +388,14 @@ impl World {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
+    /// The path of what clients of this service account read.
+    pub(crate) async fn kubeconfig_of(&self, account: &str) -> PathBuf {
+        let token = token(&self.admin, account, None).await;
+        let file = self.servers.path(&format!("{account}.kubeconfig"));
+        fs::write(&file, kubeconfig(&self.servers.address(), &token)).unwrap();
+        file
+    }
+
     pub(crate) async fn as_agent(&self, method: &str, path: &str, body: Json) -> (u16, String) {
         self.by(&self.tokens[0], method, path, &body).await
     }
@@ -400,9 +422,9 @@ impl Drop for World {
     }
 }
 
-/// Of the agent's service account, bound to an object or to nothing.
-async fn token(admin: &Client, bound: Option<Json>) -> String {
-    let path = "/api/v1/namespaces/bayplan-system/serviceaccounts/bayplan-agent/token";
+/// Of a service account, bound to an object or to nothing.
+pub(crate) async fn token(admin: &Client, account: &str, bound: Option<Json>) -> String {
+    let path = &format!("/api/v1/namespaces/bayplan-system/serviceaccounts/{account}/token");
     let mut spec = json!({ "expirationSeconds": 3600 });
     if let Some(bound) = bound {
         spec["boundObjectRef"] = bound;
@@ -415,7 +437,7 @@ async fn token(admin: &Client, bound: Option<Json>) -> String {
 }
 
 /// Waits for what must happen.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
         assert!(begun.elapsed() < STUCK, "waited for: {what}");

@@ -251,3 +251,70 @@ async fn the_control_socket_has_it_too() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_map_under_another_configuration_is_kept_for_pages() {
+    let mut node = Node::start(MACHINE, |_| {}).await;
+    node.launch("web", 2).await;
+    let path = "/api/v1/map/what-if";
+    let (head, _) = ask(node.address(), path).await;
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+    let mut page = Page::open(node.address()).await;
+    let socket = node.control_socket();
+    let post = |text: &str| {
+        let (socket, text) = (socket.clone(), text.to_owned());
+        async move {
+            let path = "/api/v1/map/what-if?name=/etc/other.yaml";
+            bayplan_daemon::post_control::<Value>(&socket, path, text).await
+        }
+    };
+    let found = post("reservedCpus: 0-3").await.unwrap();
+    assert_eq!(found["status"]["cpus"]["reserved"], "0-3");
+    let changes = found["diff"]["changes"].as_array().unwrap();
+    assert!(changes.iter().any(|it| it["key"] == "reservedCpus"), "{changes:?}");
+    // Nothing has changed, and pages are told that there is something to compare with.
+    let now = page.map_that(|map| map["what_if"] == "other.yaml").await;
+    assert_eq!(now["reserved"], "0");
+    let kept = json(node.address(), path).await;
+    assert_eq!((&kept["reserved"], &kept["what_if"]), (&"0-3".into(), &"other.yaml".into()));
+    let own = container(&kept, WEB).unwrap()["own"].as_str().unwrap();
+    let own: bayplan_types::CpuSet = own.parse().unwrap();
+    assert!(!own.is_empty() && !own.intersects(&"0-3".parse().unwrap()), "{own}");
+    let error = post("reservedCpus: 99").await.unwrap_err().to_string();
+    assert!(error.contains("reservedCpus"), "{error}");
+    let forget = bayplan_daemon::ask_control(&socket, "DELETE", path, String::new()).await;
+    assert_eq!(forget.unwrap().0, 204);
+    page.map_that(|map| map["what_if"] == Value::Null).await;
+    // On loopback nothing is made or removed.
+    for method in ["POST", "DELETE"] {
+        let (head, _) = ask_as(node.address(), method, path, "localhost").await;
+        assert!(head.starts_with("HTTP/1.1 405 "), "{method}: {head}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_slows_a_container_down_is_told_and_how_it_ended() {
+    let mut node = Node::start(MACHINE, |_| {}).await;
+    let pod = node.launch("web", 2).await;
+    let path = "/api/v1/map/why?name=default/web/app";
+    let why = json(node.address(), path).await;
+    assert_eq!((&why[0]["format"], &why[0]["container"]), (&"bayplan-why/1".into(), &WEB.into()));
+    assert_eq!(why[0]["now"]["phase"], "running");
+    let socket = node.control_socket();
+    let mode: Value =
+        bayplan_daemon::post_control(&socket, "/api/v1/mode?to=restored", String::new())
+            .await
+            .unwrap();
+    assert_eq!(mode["format"], "bayplan-mode/1");
+    let why = json(node.address(), path).await;
+    assert_eq!(why[0]["causes"][0]["kind"], "restored");
+    assert_eq!(why[0]["causes"][0]["command"], "bayplan resume");
+    node.end(&pod).await;
+    let why = json(node.address(), path).await;
+    assert_eq!((&why[0]["now"], &why[0]["causes"][0]["kind"]), (&Value::Null, &"ended".into()));
+    let all: Value =
+        bayplan_daemon::query_control(&socket, "/api/v1/why?name=nothing").await.unwrap();
+    assert_eq!(all, Value::Array(vec![]));
+    node.stop().await;
+}

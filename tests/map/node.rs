@@ -48,7 +48,6 @@ impl Node {
     }
 
     /// Where root asks.
-    #[allow(dead_code, reason = "the test in a browser asks by TCP alone")]
     pub(crate) fn control_socket(&self) -> PathBuf {
         self.dir.path().join("control.sock")
     }

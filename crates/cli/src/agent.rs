@@ -32,11 +32,17 @@ impl Daemon for Socket {
     }
 }
 
-/// Runs until the process ends.
-pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::Result<()> {
+/// Log lines of what runs in the cluster, at the levels of `BAYPLAN_LOG`.
+pub(crate) fn log_to_stderr() -> anyhow::Result<()> {
     let filter = std::env::var("BAYPLAN_LOG").unwrap_or_else(|_| LOG.to_owned());
     let filter = EnvFilter::try_new(filter)?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    Ok(())
+}
+
+/// Runs until the process ends.
+pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::Result<()> {
+    log_to_stderr()?;
     if options.withdraw {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         return runtime.block_on(bayplan_cluster::withdraw(&options.node));
@@ -51,6 +57,7 @@ pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::
             profiles: options.profiles.clone(),
             directory: options.features_dir.clone(),
         },
+        feeds_pods: options.pods,
     };
     // It waits nearly always.
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -5,6 +5,8 @@ mod import;
 mod shared;
 mod sort;
 
+#[cfg(feature = "cluster")]
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,6 +57,12 @@ pub(crate) enum Command {
     /// daemon's control socket. It ends at SIGTERM; the daemon works on without it.
     #[cfg(feature = "cluster")]
     Agent(AgentOptions),
+    /// Run an admission webhook that copies the requests of new pods into an annotation, for Kubernetes before 1.36
+    ///
+    /// Nodes where kubelet has its PodsAPI (since 1.37) need none, and Kubernetes from 1.36 on has `requestsPolicy` of the chart instead. It makes its own certificate, keeps it in a
+    /// Secret, renews it, and writes the CA into the MutatingWebhookConfiguration. While it is down, pods are created as they are.
+    #[cfg(feature = "cluster")]
+    Webhook(WebhookOptions),
     /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
     Demo(DemoOptions),
     /// Print the hardware of this machine, of a captured one, or of a synthetic one
@@ -78,6 +86,18 @@ pub(crate) enum Command {
     Status(StatusOptions),
     /// Why a container is where it is: every pool that was considered, and why it won or lost
     Explain(ExplainOptions),
+    /// Why a container is slow: what costs it time, the most harmful first, each with what helps
+    ///
+    /// Joins its place and what became of it, throttling, waiting and the neighbours that it waits for, intruders on its CPUs, lack of memory and of block
+    /// I/O, memory on other NUMA nodes, what other programs change, and what the rebalancer proposed or did. Shares of its time are what the kernel counts
+    /// between the last two readings of the daemon (`observeInterval`), and by probes in the last minute; those of different causes overlap.
+    #[command(after_long_help = WHY_HELP)]
+    Why(ExplainOptions),
+    /// The daemon's machine with what holds each CPU, now and under another configuration
+    ///
+    /// With --what-if the daemon works out on a copy of its state what would be where under that file, as `bayplan config diff` does. The page in the
+    /// browser shows that map beside today's until --forget or another --what-if.
+    Map(MapOptions),
     /// Which containers use how much CPU, and which are throttled, wait, move, stall, or have memory elsewhere, live
     ///
     /// Counters are read from the containers' cgroups below `hostRoot` of the configuration, so run it on the node. On a terminal the table is
@@ -258,7 +278,7 @@ pub(crate) struct AgentOptions {
     /// Make the first call within this time, later on one node than on the next; 0s: at once
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_start_within)]
     pub(crate) start_within: Duration,
-    /// Publish this beside the BayplanNode: node-topology, taints, cmk, power-classes, groups; may be given several times
+    /// Publish this beside the BayplanNode: node-topology, taints, cmk, power-classes, groups, node-feature; may be given several times
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) publish: Vec<bayplan_cluster::Part>,
     /// Label the Node with its features, by the names of Node Feature Discovery, where that does not run
@@ -270,11 +290,44 @@ pub(crate) struct AgentOptions {
     /// Write Bayplan's features for the worker of Node Feature Discovery into this directory: its features.d
     #[arg(long, value_name = "DIR")]
     pub(crate) features_dir: Option<PathBuf>,
+    /// Tell the daemon of the node's pods, for a kubelet without PodsAPI (before 1.37); needs the right to read pods
+    #[arg(long)]
+    pub(crate) pods: bool,
     /// Take back what was published of this node, and end; needs no daemon, but the rights of an administrator
     #[arg(long, conflicts_with = "publish")]
     pub(crate) withdraw: bool,
     #[command(flatten)]
     pub(crate) control: ControlOptions,
+}
+
+#[cfg(feature = "cluster")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WebhookOptions {
+    /// Where it listens
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:9443")]
+    pub(crate) listen: SocketAddr,
+    /// A host name or address by which the API server calls it; may be given several times
+    #[arg(
+        long = "name",
+        value_name = "NAME",
+        default_value = "bayplan-webhook.bayplan-system.svc"
+    )]
+    pub(crate) names: Vec<String>,
+    /// The namespace of the Secret
+    #[arg(long, value_name = "NAMESPACE", default_value = "bayplan-system")]
+    pub(crate) namespace: String,
+    /// The Secret with its certificates, made if it is missing
+    #[arg(long, value_name = "NAME", default_value = "bayplan-webhook")]
+    pub(crate) secret: String,
+    /// The MutatingWebhookConfiguration that is to trust them
+    #[arg(long, value_name = "NAME", default_value = "bayplan-requests")]
+    pub(crate) configuration: String,
+    /// A directory with tls.crt and tls.key that another program renews, as cert-manager does; then no Secret and no configuration is written
+    #[arg(long, value_name = "DIR")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Write into new pods what Koordinator's ClusterColocationProfiles say: labels, annotations, priority, scheduler
+    #[arg(long)]
+    pub(crate) colocation_profiles: bool,
 }
 
 #[cfg(feature = "cluster")]
@@ -315,6 +368,25 @@ pub(crate) struct ExplainOptions {
     /// The container: its name, POD/NAME, NAMESPACE/POD/NAME, the pod, or the beginning of the runtime's id
     #[arg(value_name = "CONTAINER")]
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+const WHY_HELP: &str = "\
+Examples:
+  bayplan why default/database/database
+  bayplan why web -o json | jq '.[].causes[] | {kind, severity, share, command}'";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MapOptions {
+    /// Show the map under this configuration file, too, and what would change
+    #[arg(long, value_name = "FILE")]
+    pub(crate) what_if: Option<PathBuf>,
+    /// Have the page in the browser show no other configuration any more
+    #[arg(long, conflicts_with = "what_if")]
+    pub(crate) forget: bool,
     #[command(flatten)]
     pub(crate) control: ControlOptions,
     #[command(flatten)]

@@ -1,5 +1,6 @@
 //! `bayplan check`.
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use bayplan_daemon::check::{Finding, Severity, check_node};
@@ -26,8 +27,7 @@ pub(crate) fn run(config: &NodeConfig, options: &OutputOptions) -> anyhow::Resul
 
 /// Every mistake of the file. What can be understood of it is checked all the same.
 fn broken(problem: &anyhow::Error) -> Vec<Finding> {
-    let failure =
-        |message| Finding { check: "configuration", severity: Severity::Failure, message };
+    let failure = |message| Finding::new("configuration", Severity::Failure, message);
     match problem.downcast_ref::<ConfigErrors>() {
         Some(errors) => errors.to_string().lines().map(|it| failure(it.to_owned())).collect(),
         None => vec![failure(format!("{problem:#}"))],
@@ -48,5 +48,53 @@ fn render(findings: &[Finding], has_colour: bool) -> String {
         };
         table.add_row([word.as_str(), finding.check, &finding.message]);
     }
-    render_table(&table)
+    render_table(&table) + &render_remedies(findings)
+}
+
+/// What mends each kind of finding that is not as it should be, the failures first.
+fn render_remedies(findings: &[Finding]) -> String {
+    let mut wrong: Vec<&Finding> = findings.iter().filter(|it| it.remedy.is_some()).collect();
+    wrong.sort_by_key(|it| Reverse(it.severity));
+    let mut told = Vec::new();
+    let mut rows = table(&[]);
+    for Finding { check, remedy, .. } in wrong {
+        if let Some(remedy) = remedy.filter(|_| !told.contains(check)) {
+            told.push(*check);
+            rows.add_row([*check, remedy]);
+        }
+    }
+    if told.is_empty() { String::new() } else { format!("\nWhat helps:\n{}", render_table(&rows)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_of_trouble_has_a_remedy_once() {
+        let finding =
+            |check, severity, message: &str| Finding::new(check, severity, message.to_owned());
+        let findings = [
+            finding("machine", Severity::Ok, "8 CPUs"),
+            finding("reserved", Severity::Warning, "no CPUs are reserved"),
+            finding("runtime", Severity::Failure, "no process listens"),
+            finding("runtime", Severity::Failure, "nor here"),
+        ];
+        expect![[r#"
+             ok       machine   8 CPUs
+             warning  reserved  no CPUs are reserved
+             FAILURE  runtime   no process listens
+             FAILURE  runtime   nor here
+
+            What helps:
+             runtime   start the runtime, or correct runtimeSocket
+             reserved  set reservedCpus to CPUs that are online, not isolated and allowed to pods, as kubelet's reservedSystemCPUs
+        "#]].assert_eq(&render(&findings, false));
+        expect![[r#"
+             ok  machine  8 CPUs
+        "#]]
+        .assert_eq(&render(&findings[..1], false));
+    }
 }

@@ -202,9 +202,9 @@ fn ask_diff(
 }
 
 /// Before, after, and that no container moves.
-type Words = [&'static str; 3];
+pub(crate) type Words = [&'static str; 3];
 
-const WOULD: Words = ["IS", "WOULD BE", "no container would move"];
+pub(crate) const WOULD: Words = ["IS", "WOULD BE", "no container would move"];
 const DID: Words = ["WAS", "IS", "no container has moved"];
 
 fn print_diff(diff: &ConfigDiff, output: Output, words: Words) -> anyhow::Result<()> {
@@ -215,7 +215,8 @@ fn print_diff(diff: &ConfigDiff, output: Output, words: Words) -> anyhow::Result
     Ok(())
 }
 
-fn render_diff(diff: &ConfigDiff, [from, to, nobody]: Words) -> String {
+/// Keys and containers as tables.
+pub(crate) fn render_diff(diff: &ConfigDiff, [from, to, nobody]: Words) -> String {
     if diff.changes.is_empty() {
         return "nothing changes\n".to_owned();
     }

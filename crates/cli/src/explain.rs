@@ -2,8 +2,8 @@
 
 use anyhow::bail;
 use bayplan_daemon::query_control;
-use bayplan_node::decision::{Decision, PoolVerdict, Verdict};
-use bayplan_node::history::{Entry, Who, past_proposals};
+use bayplan_node::decision::{Decision, End, PoolVerdict, Verdict};
+use bayplan_node::history::{Entry, Kind, Who, past_proposals};
 use bayplan_node::proposals::ProposalView;
 use bayplan_node::status::Explanation;
 use bayplan_node::status::{HeldFile, KnownView};
@@ -85,7 +85,19 @@ fn add_past(explanation: &mut Explanation, entries: &[Entry]) {
 
 /// What the history knows of a container that the daemon does not remember: not every pool that was considered, but everything that
 /// happened to it.
-fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result<()> {
+pub(crate) struct Remembered {
+    pub(crate) explanation: Explanation,
+    entries: Vec<Entry>,
+}
+
+/// Finds a container in the history.
+///
+/// # Errors
+/// The history cannot be read, or has no container of this name.
+pub(crate) fn remembered(
+    config: &NodeConfig,
+    options: &ExplainOptions,
+) -> anyhow::Result<Remembered> {
     let name = &options.name;
     let entries = match past(config, options) {
         Ok(mut past) => past.read(false)?,
@@ -101,6 +113,7 @@ fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result
              the history has them (`bayplan journal`)"
         );
     };
+    let end = entries.iter().rfind(|it| it.kind == Kind::Ended && is_it(it));
     let mut explanation = Explanation {
         container: who.full_name(),
         now: None,
@@ -116,14 +129,21 @@ fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result
         vectors: None,
         files: Vec::new(),
         rebalance: Vec::new(),
+        end: end.map(|it| End { at: it.at, why: it.why.clone() }),
     };
     add_past(&mut explanation, &entries);
+    Ok(Remembered { explanation, entries })
+}
+
+fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result<()> {
+    let Remembered { explanation, entries } = remembered(config, options)?;
     match options.output.output {
         Output::Text => {
             // Proposals are above, with more than a line, unless an older version has told them.
             let of_it = |entry: &Entry| {
                 entry.proposal.is_none()
-                    && entry.who.as_ref().map(Who::full_name) == Some(who.full_name())
+                    && entry.who.as_ref().map(Who::full_name).as_ref()
+                        == Some(&explanation.container)
             };
             let told: Vec<Entry> = entries.iter().filter(|it| of_it(it)).cloned().collect();
             out!("{}\n{}", render(&explanation), Columns::default().render(&told))?;
@@ -179,7 +199,10 @@ fn render_explanation(explanation: &Explanation) -> String {
             }
             text.extend(explanation.vectors.iter().map(|it| format!("  vectors  {it}\n")));
         }
-        None => text.push_str("  now      gone\n"),
+        None => text.push_str(&match &explanation.end {
+            Some(End { at, why }) => format!("  now      gone\n  ended    {at:.0} {why}\n"),
+            None => "  now      gone\n".to_owned(),
+        }),
     }
     text.push_str(&explanation.known.as_deref().map(render_known).unwrap_or_default());
     for HeldFile { slot, value, reason, failure } in &explanation.files {

@@ -12,6 +12,7 @@ mod args;
 mod audit;
 mod check;
 mod cmk;
+mod complete;
 mod config;
 mod control;
 mod demo;
@@ -22,6 +23,7 @@ mod journal;
 mod json_file;
 mod machine;
 mod machine_file;
+mod map;
 mod mode;
 mod node_config;
 mod past;
@@ -37,6 +39,9 @@ mod text;
 mod top;
 mod topology;
 mod visible;
+#[cfg(feature = "cluster")]
+mod webhook;
+mod why;
 
 use std::process::ExitCode;
 
@@ -58,6 +63,7 @@ pub fn main() -> ExitCode {
 
 /// The same with other disks under the state directory of `bayplan run`, for tests.
 pub fn main_on(disks: Disks) -> ExitCode {
+    complete::complete_and_exit();
     match run(Args::parse(), disks) {
         Ok(code) => code,
         Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
@@ -75,12 +81,16 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
         Command::Run(options) => run::run(config, &options, disks)?,
         #[cfg(feature = "cluster")]
         Command::Agent(options) => agent::run(config, &options)?,
+        #[cfg(feature = "cluster")]
+        Command::Webhook(options) => webhook::run(options)?,
         Command::Demo(options) => demo::run(&options)?,
         Command::Topology(options) => topology::run(config, &options)?,
         Command::Snapshot(options) => snapshot::run(config, &options)?,
         Command::Simulate(options) => simulate::run(config, &options)?,
         Command::Status(options) => status::run(config, &options)?,
         Command::Explain(options) => explain::run(config, &options)?,
+        Command::Why(options) => why::run(config, &options)?,
+        Command::Map(options) => map::run(config, &options)?,
         Command::Top(options) => top::run(config, &options)?,
         Command::Audit(options) => audit::run(config, &options)?,
         Command::Rebalance(command) => rebalance::run(config, &command)?,
@@ -100,9 +110,7 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
         Command::Config(command) => return config::run(config, &command),
         Command::Version => outln!("bayplan {}", env!("CARGO_PKG_VERSION"))?,
         Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "bayplan", &mut text);
-            stdout::print_bytes(&text)?;
+            stdout::print_bytes(&complete::script(&shell.to_string())?)?;
         }
         Command::Man { dir } => clap_mangen::generate_to(Args::command(), &dir)
             .with_context(|| format!("cannot write manual pages into {}", dir.display()))?,

@@ -9,6 +9,7 @@ mod columns;
 mod draw;
 mod model;
 mod node;
+mod past;
 mod rates;
 mod reader;
 mod screen;

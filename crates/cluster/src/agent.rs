@@ -19,11 +19,12 @@ use crate::brakes::{Decision, decide};
 use crate::conditions::{Applied, Condition};
 use crate::daemon::{Answer, Daemon, DaemonEvents, DaemonStatus, Diff, Method};
 use crate::event::EventSink;
-use crate::feature_publisher::{FeatureOptions, publish_features};
+use crate::feature_publisher::{FeatureOptions, FeatureTargets, publish_features};
 use crate::mistake::locate;
 use crate::node_publisher::{Followed, publish_node, withdraw_node};
 use crate::object::ConfigObject;
 use crate::part::Part;
+use crate::pod_feed::feed_pods;
 use crate::precedence::{Choice, choose};
 use crate::report::NodeReport;
 use crate::topology_publisher::publish_node_topology;
@@ -45,6 +46,8 @@ pub struct AgentOptions {
     pub parts: BTreeSet<Part>,
     /// What becomes of the node's features.
     pub features: FeatureOptions,
+    /// The daemon is told of the node's pods.
+    pub feeds_pods: bool,
 }
 
 /// Runs until the process ends.
@@ -65,8 +68,19 @@ pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<(
     let topology = async {
         match has_topology {
             true => publish_node_topology(&cluster, &daemon, of_topology, &settled).await,
-            false => withdraw_unchosen_topology(&cluster).await,
+            false => withdraw_unchosen(|| cluster.withdraw_node_topology()).await,
         }
+    };
+    let features = FeatureTargets {
+        labels: found,
+        object: options.parts.contains(&Part::NodeFeature).then_some(&cluster),
+        world: known.clone(),
+    };
+    let node_feature = async {
+        if features.object.is_none() {
+            withdraw_unchosen(|| cluster.withdraw_node_feature()).await;
+        }
+        publish_features(&daemon, &options.features, features).await;
     };
     let followed = Followed { world: of_node, labels, is_settled };
     let mut agent = Agent::new(&options.node, &cluster, &daemon, known);
@@ -76,26 +90,32 @@ pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<(
         agent.run(),
         carry_events(&options.node, &cluster, &daemon),
         topology,
-        publish_features(&daemon, &options.features, found),
+        node_feature,
+        async {
+            if options.feeds_pods {
+                feed_pods(&cluster, &daemon).await;
+            }
+        },
         publish_node(&cluster, &daemon, followed, &options.parts),
     );
     Ok(())
 }
 
-/// Takes back what agents have published of this node: of the Node object, and the NodeResourceTopology. The daemon is not asked.
+/// Takes back what agents have published of this node: of the Node object, the NodeResourceTopology, and the NodeFeature. The daemon is not asked.
 ///
 /// # Errors
 /// Nothing says where the API server is, or it refuses.
 pub async fn withdraw(node: &str) -> anyhow::Result<()> {
     let cluster = Cluster::connect(node).await?;
     cluster.withdraw_node_topology().await?;
+    cluster.withdraw_node_features().await?;
     withdraw_node(&cluster).await
 }
 
-/// Takes back the NodeResourceTopology of an earlier agent that published it, so that no scheduler goes on to believe it.
-async fn withdraw_unchosen_topology(cluster: &Cluster) {
+/// Takes back an object of an earlier agent that published it, so that no scheduler goes on to believe it.
+async fn withdraw_unchosen(withdraw: impl AsyncFn() -> anyhow::Result<()>) {
     let [mut pause, last] = RETRY;
-    while let Err(error) = cluster.withdraw_node_topology().await {
+    while let Err(error) = withdraw().await {
         tracing::warn!(?pause, "{error:#}");
         sleep(pause).await;
         pause = (pause * 2).min(last);

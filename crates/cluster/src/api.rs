@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::response::StatusCause;
 use kube::core::{ApiResource, GroupVersionKind, Status};
 use kube::runtime::WatchStreamExt as _;
@@ -16,10 +17,11 @@ use serde_json::Value as Json;
 
 use crate::conditions::Condition;
 use crate::event::PodEvent;
+use crate::node_feature::{MANAGED_BY, NODE_LABEL};
 use crate::node_writes::NodeWrite;
 use crate::object::{
-    CAPACITY_MANAGER, FEATURES_MANAGER, METADATA_MANAGER, NodeObject, TOPOLOGY_MANAGER,
-    is_own_topology,
+    CAPACITY_MANAGER, FEATURES_MANAGER, METADATA_MANAGER, NODE_FEATURE_MANAGER, NodeObject,
+    TOPOLOGY_MANAGER, is_own_topology,
 };
 use crate::{GROUP, VERSION};
 
@@ -44,6 +46,11 @@ impl Debug for Cluster {
 
 fn resource(kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, kind), plural)
+}
+
+fn node_feature_resource() -> ApiResource {
+    let kind = GroupVersionKind::gvk("nfd.k8s-sigs.io", "v1alpha1", "NodeFeature");
+    ApiResource::from_gvk_with_plural(&kind, "nodefeatures")
 }
 
 /// At most so long.
@@ -199,6 +206,56 @@ impl Cluster {
             let params = DeleteParams::default();
             let deleted = api.delete(&self.node, &params);
             outcome("deleting the NodeResourceTopology", deleted).await?;
+        }
+        Ok(())
+    }
+
+    /// In the agent's own namespace.
+    fn node_features(&self) -> Api<DynamicObject> {
+        let namespace = self.client.default_namespace().to_owned();
+        Api::namespaced_with(self.client.clone(), &namespace, &node_feature_resource())
+    }
+
+    /// Makes or corrects the own NodeFeature.
+    pub(crate) async fn apply_node_feature(&self, object: &Json) -> anyhow::Result<Outcome> {
+        let (api, params) = (self.node_features(), PatchParams::apply(NODE_FEATURE_MANAGER));
+        let patch = Patch::Apply(object);
+        outcome("writing the NodeFeature", api.patch(&self.node, &params, &patch)).await
+    }
+
+    /// Deletes the NodeFeature that an earlier agent of this node has made in the same namespace.
+    pub(crate) async fn withdraw_node_feature(&self) -> anyhow::Result<()> {
+        let api = self.node_features();
+        let Some(found) = call("reading the NodeFeature", api.get_opt(&self.node)).await? else {
+            return Ok(());
+        };
+        let [key, manager] = MANAGED_BY;
+        if found.labels().get(key).is_some_and(|it| it == manager) {
+            let params = DeleteParams::default();
+            outcome("deleting the NodeFeature", api.delete(&self.node, &params)).await?;
+        }
+        Ok(())
+    }
+
+    /// The same in every namespace, as an administrator.
+    pub(crate) async fn withdraw_node_features(&self) -> anyhow::Result<()> {
+        let resource = node_feature_resource();
+        let [key, manager] = MANAGED_BY;
+        let labels = format!("{NODE_LABEL}={},{key}={manager}", self.node);
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let params = ListParams::default().labels(&labels);
+        // An API server without the kind answers 404.
+        let found =
+            match call("reading NodeFeatures", async { Ok(all.list(&params).await) }).await? {
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                found => found.context("reading NodeFeatures")?,
+            };
+        for object in found {
+            let namespace = object.namespace().unwrap_or_default();
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), &namespace, &resource);
+            let (name, params) = (object.name_any(), DeleteParams::default());
+            outcome("deleting the NodeFeature", api.delete(&name, &params)).await?;
         }
         Ok(())
     }

@@ -1,17 +1,22 @@
-//! Looks at what the node can do. In: the daemon's features, and a file of rules. Out: the labels for the Node object, and the file for NFD's worker.
+//! Looks at what the node can do. In: the daemon's features, and a file of rules. Out: the labels for the Node object, the file for NFD's worker, and the NodeFeature for its master.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value as Json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, ask_json};
 use crate::feature_file::{render_features, write_features};
 use crate::feature_rules::{Rule, apply_rules, is_writable, parse_rules};
 use crate::feature_set::{Attributes, FeatureLabels, FeatureSet, feature_labels};
+use crate::node_feature::node_feature;
+use crate::said::Said;
+use crate::watching::{REPAIR, World};
 
 /// How often features are looked at: they change with kernel, devices and configuration only.
 const LOOK: Duration = Duration::from_secs(60);
@@ -32,13 +37,23 @@ pub struct FeatureOptions {
 /// Labels for the Node; `None`: not known yet.
 pub(crate) type Labels = Option<FeatureLabels>;
 
+/// Where features go.
+pub(crate) struct FeatureTargets<'a> {
+    pub(crate) labels: watch::Sender<Labels>,
+    /// The API server, if a NodeFeature is written.
+    pub(crate) object: Option<&'a Cluster>,
+    /// Knows the Node.
+    pub(crate) world: watch::Receiver<World>,
+}
+
 /// Runs until the process ends.
 pub(crate) async fn publish_features(
     daemon: &impl Daemon,
     options: &FeatureOptions,
-    labels: watch::Sender<Labels>,
+    targets: FeatureTargets<'_>,
 ) {
-    if *options == FeatureOptions::default() {
+    let FeatureTargets { labels, object, world } = targets;
+    if *options == FeatureOptions::default() && object.is_none() {
         labels.send_replace(Some(FeatureLabels::default()));
         // Others wait for the next value.
         return labels.closed().await;
@@ -47,6 +62,7 @@ pub(crate) async fn publish_features(
     loop {
         match ask_json::<FeatureSet>(daemon, "/api/v1/features", "features").await {
             Ok(features) => {
+                publisher.said.is_over("features");
                 let found = publisher.labels(&features);
                 labels.send_if_modified(|labels| {
                     let is_news = labels.as_ref() != Some(&found);
@@ -54,8 +70,14 @@ pub(crate) async fn publish_features(
                     is_news
                 });
                 publisher.write_file(&features);
+                let node = world.borrow().node.clone();
+                if let (Some(cluster), Some(node)) = (object, node) {
+                    publisher.write_object(cluster, &node_feature(&node, &features)).await;
+                }
             }
-            Err(error) => publisher.say(format!("the node's features are not known: {error}")),
+            Err(error) => {
+                publisher.say("features", &format!("the node's features are not known: {error}"));
+            }
         }
         sleep(LOOK).await;
     }
@@ -67,22 +89,30 @@ struct Publisher<'a> {
     rules: Vec<Rule>,
     /// Features in the file, and since when.
     written: Option<(FeatureSet, Instant)>,
-    said: String,
+    /// The NodeFeature as it was written last, and when.
+    object: Option<(Json, Instant)>,
+    said: Said,
     /// Labels of rules that were last left out.
     left_out: Vec<String>,
 }
 
 impl<'a> Publisher<'a> {
     fn new(options: &'a FeatureOptions) -> Publisher<'a> {
-        let (said, left_out) = (String::new(), Vec::new());
-        Publisher { options, rules: Vec::new(), written: None, said, left_out }
+        let (said, left_out) = (Said::default(), Vec::new());
+        Publisher { options, rules: Vec::new(), written: None, object: None, said, left_out }
     }
 
     fn labels(&mut self, features: &FeatureSet) -> FeatureLabels {
         if let Some(path) = &self.options.profiles {
             match read_rules(path) {
-                Ok(rules) => self.rules = rules,
-                Err(error) => self.say(format!("the rules that were good last hold: {error:#}")),
+                Ok(rules) => {
+                    self.said.is_over("rules");
+                    self.rules = rules;
+                }
+                Err(error) => {
+                    let text = format!("the rules that were good last hold: {error:#}");
+                    self.say("rules", &text);
+                }
             }
         }
         let (of_rules, refused) =
@@ -117,15 +147,40 @@ impl<'a> Publisher<'a> {
         }
         let text = render_features(features, Timestamp::now() + EXPIRY);
         match write_features(directory, &text) {
-            Ok(()) => self.written = Some((features.clone(), Instant::now())),
-            Err(error) => self.say(format!("{error:#}")),
+            Ok(()) => {
+                self.said.is_over("file");
+                self.written = Some((features.clone(), Instant::now()));
+            }
+            Err(error) => self.say("file", &format!("{error:#}")),
         }
     }
 
-    fn say(&mut self, text: String) {
-        if self.said != text {
+    /// Writes it if it is news, and from time to time although it is not.
+    async fn write_object(&mut self, cluster: &Cluster, object: &Json) {
+        let is_known = |(written, at): &(Json, Instant)| written == object && at.elapsed() < REPAIR;
+        if self.object.as_ref().is_some_and(is_known) {
+            return;
+        }
+        let problem = match cluster.apply_node_feature(object).await {
+            Ok(Outcome::Done) => {
+                self.said.is_over("object");
+                self.object = Some((object.clone(), Instant::now()));
+                return;
+            }
+            Ok(Outcome::Absent) => {
+                "the API server knows no NodeFeature; install Node Feature Discovery".to_owned()
+            }
+            Ok(Outcome::Conflict(message)) => {
+                format!("the NodeFeature is another program's and left to it: {message}")
+            }
+            Err(error) => format!("{error:#}"),
+        };
+        self.say("object", &problem);
+    }
+
+    fn say(&mut self, subject: &'static str, text: &str) {
+        if self.said.is_news(subject, text) {
             tracing::warn!("{text}");
-            self.said = text;
         }
     }
 }

@@ -133,7 +133,7 @@ fn device_names(features: &FeatureSet) -> BTreeSet<String> {
 }
 
 /// Features with a prefix of their own are labels as they are.
-fn own_labels(features: &FeatureSet) -> impl Iterator<Item = (String, String)> {
+pub(crate) fn own_labels(features: &FeatureSet) -> impl Iterator<Item = (String, String)> {
     let own = features.attributes("local.feature");
     own.filter(|(_, value)| is_label_value(value))
         .map(|(name, value)| (name.clone(), value.clone()))

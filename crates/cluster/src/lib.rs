@@ -3,6 +3,7 @@
 //! Pure, values in and values out: which object configures the node ([`choose`]), whether what it would change goes too far ([`decide`]), what is
 //! shown of the node ([`NodeReport`]), what is told of pods ([`EventSink`]), and the custom resources ([`crds`]). The edge is [`run`]: it watches,
 //! asks the daemon through [`Daemon`], and writes objects of its own node only. It decides nothing about containers.
+//! Beside it, [`run_webhook`] answers the API server about new pods: it copies their requests into an annotation.
 
 mod agent;
 mod api;
@@ -17,19 +18,23 @@ mod feature_publisher;
 mod feature_rules;
 mod feature_set;
 mod mistake;
+mod node_feature;
 mod node_publisher;
 mod node_topology;
 mod node_wishes;
 mod node_writes;
 mod object;
 mod part;
+mod pod_feed;
 mod precedence;
 mod quantity;
 mod report;
+mod said;
 #[cfg(test)]
 mod telemetry;
 mod topology_publisher;
 mod watching;
+mod webhook;
 
 pub use agent::{AgentOptions, run, withdraw};
 pub use brakes::{Decision, Refusal, decide};
@@ -43,6 +48,7 @@ pub use object::{ConfigObject, NodeObject, OwnedKeys};
 pub use part::Part;
 pub use precedence::{Choice, GROUP_LABEL, choose};
 pub use report::NodeReport;
+pub use webhook::{WebhookOptions, run_webhook};
 
 /// The group of the custom resources.
 pub const GROUP: &str = "bayplan.dev";

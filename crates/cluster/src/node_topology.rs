@@ -42,6 +42,7 @@ pub(crate) struct Zone {
     pub(crate) cpu_milli: Amount,
     memory_bytes: Option<Amount>,
     huge_pages: Vec<HugePages>,
+    devices: Vec<Devices>,
     distances: Vec<Distance>,
     shared_cpus: String,
     reserved_cpus: String,
@@ -61,6 +62,13 @@ pub(crate) struct Amount {
 struct HugePages {
     size_bytes: u64,
     bytes: Amount,
+}
+
+/// Devices of one extended resource.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Devices {
+    resource: String,
+    devices: Amount,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -84,6 +92,22 @@ pub(crate) struct GroupType {
     pub(crate) name: String,
     pub(crate) members_max: u64,
     pub(crate) has_slots: bool,
+}
+
+impl ZoneReport {
+    /// Sets CPU time aside in every zone, because it is not known which one a pod will have.
+    pub(crate) fn set_aside(&mut self, cpu_milli: u64) {
+        for zone in &mut self.zones {
+            let available = &mut zone.cpu_milli.available;
+            *available = available.saturating_sub(cpu_milli);
+        }
+    }
+
+    /// Extended resources that a zone lists.
+    pub(crate) fn extended(&self) -> BTreeSet<&str> {
+        let zones = self.zones.iter().filter(|zone| zone.node <= ID_MAX);
+        zones.flat_map(|zone| &zone.devices).map(|it| it.resource.as_str()).collect()
+    }
 }
 
 /// The object of this node; it goes away with the Node object. `fingerprint`: of the pods that [`crate::exclusive_pods`] counts.
@@ -132,6 +156,8 @@ fn render_zone(zone: &Zone, sizes: &BTreeSet<u64>) -> Json {
         let amount = pages.map(|it| it.bytes).unwrap_or_default();
         resource(&format!("hugepages-{}", binary(*size)), amount, plain)
     }));
+    let devices = zone.devices.iter();
+    resources.extend(devices.map(|it| resource(&it.resource, it.devices, plain)));
     let hole = zone.largest_l3_hole.to_string();
     let attributes = [
         ("shared cpuset", &zone.shared_cpus),
@@ -198,6 +224,7 @@ mod tests {
         {"node": 0, "cpu_milli": {"capacity": 4000, "allocatable": 3000, "available": 1500},
          "memory_bytes": {"capacity": 1024, "allocatable": 1024, "available": 512}, "shared_cpus": "1", "largest_l3_hole": 1,
          "huge_pages": [{"size_bytes": 2097152, "bytes": {"capacity": 4194304, "allocatable": 4194304, "available": 0}}],
+         "devices": [{"resource": "example.com/nic", "devices": {"capacity": 8, "allocatable": 8, "available": 5}}],
          "distances": [{"node": 0, "distance": 10}, {"node": 64, "distance": 40}]},
         {"node": 1, "cpu_milli": {"capacity": 0, "allocatable": 0, "available": 0}},
         {"node": 64, "cpu_milli": {"capacity": 1000, "allocatable": 1000, "available": 1000}}]}"#;
@@ -229,6 +256,7 @@ mod tests {
               "cpu" "1500m"/"3"/"4"
               "memory" "512"/"1024"/"1024"
               "hugepages-2Mi" "0"/"4194304"/"4194304"
+              "example.com/nic" "5"/"8"/"8"
               [{"name":"shared cpuset","value":"1"},{"name":"bayplan.dev/largest-l3-hole","value":"1"}]
             "node-1" "Node" costs []
               "cpu" "0"/"0"/"0"

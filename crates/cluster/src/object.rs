@@ -20,6 +20,9 @@ pub(crate) const CAPACITY_MANAGER: &str = "bayplan-agent/capacity";
 /// The manager of the NodeResourceTopology.
 pub(crate) const TOPOLOGY_MANAGER: &str = "bayplan-agent/node-topology";
 
+/// The manager of the NodeFeature.
+pub(crate) const NODE_FEATURE_MANAGER: &str = "bayplan-agent/node-feature";
+
 /// What the agent needs of the Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeObject {

@@ -18,6 +18,12 @@ pub(crate) fn is_positive(text: &str) -> bool {
     nanos(text).is_some_and(|it| it > 0)
 }
 
+/// In thousandths, the next whole one; 0 for what is no amount.
+pub(crate) fn milli(text: &str) -> u64 {
+    let unit = 10_u128.pow(PLACES - 3);
+    nanos(text).and_then(|it| u64::try_from(it.div_ceil(unit)).ok()).unwrap_or(0)
+}
+
 /// In thousandths of millionths. `None`: it is negative, no amount, too large, or not a whole number of these.
 fn nanos(text: &str) -> Option<u128> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -55,6 +61,13 @@ fn nanos(text: &str) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_are_thousandths() {
+        for (text, expected) in [("2", 2000), ("500m", 500), ("0.1", 100), ("1u", 1), ("x", 0)] {
+            assert_eq!(milli(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn the_same_amount_is_the_same_in_any_notation() {

@@ -1,10 +1,14 @@
 //! Publishes the node's NodeResourceTopology. In: the Node, its pods, the daemon's zones. Out: the object, written on change, at most every [`PAUSE`], and again
 //! from time to time although nothing has changed.
 //!
+//! A scheduler that takes new figures forgets what it has sent and what has not started, so these figures would be too high while a pod is on its way. As soon as one is bound to the
+//! node, the object gets a fingerprint of no pods at all, with which it is not taken, and the right one when what is bound has started. What takes longer than [`TRANSIT`] is
+//! subtracted from every zone.
+//!
 //! Figures are asked for after the pods of the fingerprint were seen, so the object never claims to know a pod that its figures do not have. While the daemon does not
 //! answer nothing is written. Another program that writes zones of the object keeps it: the API server tells of the conflict, and nothing is overwritten.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -16,12 +20,19 @@ use tokio::time::{Instant, sleep};
 
 use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, ask_json};
-use crate::exclusive_pods::is_counted;
+use crate::exclusive_pods::Holding;
 use crate::node_topology::{ZoneReport, fingerprint, node_topology};
+use crate::said::Said;
 use crate::watching::{LOOK, REPAIR, World, follow, spread};
 
-/// Between two writes: 12 a minute at most.
+/// Between two writes: 12 a minute at most, and as many that only say that a pod is on its way.
 const PAUSE: Duration = Duration::from_secs(5);
+/// A pod is on its way for so long; one that takes longer, for an image or a volume, does not keep figures back.
+const TRANSIT: Duration = Duration::from_secs(10);
+/// How often it is looked whether that time is over.
+const TRANSIT_LOOK: Duration = Duration::from_secs(1);
+/// Of no pod that is.
+const NO_POD: (&str, &str) = ("", "on its way");
 /// After a write that failed, and while the API server does not know the kind.
 const RETRY: Duration = Duration::from_secs(30);
 /// Where the object is another program's.
@@ -29,8 +40,8 @@ const RETRY_FOREIGN: Duration = Duration::from_secs(300);
 /// How long a question for changes waits at the daemon, in seconds.
 const WAIT: u64 = 15;
 
-/// Namespace and name of the pods of the fingerprint; `None`: not known yet.
-type Pods = Option<BTreeSet<(String, String)>>;
+/// Pods by namespace and name; `None`: not known yet.
+type Pods = Option<BTreeMap<(String, String), Holding>>;
 
 /// Runs until the process ends. `settled` becomes true when the object is written, or is another program's, or of a kind that the API server does not know.
 pub(crate) async fn publish_node_topology(
@@ -40,27 +51,29 @@ pub(crate) async fn publish_node_topology(
     settled: &watch::Sender<bool>,
 ) {
     let (told, pods) = watch::channel(None);
-    let (written, said) = (None, String::new());
-    let publisher = Publisher { cluster, daemon, world, pods, settled, written, said };
+    let (written, coming, said) = (None, BTreeMap::new(), Said::default());
+    let publisher = Publisher { cluster, daemon, world, pods, settled, written, coming, said };
     tokio::join!(watch_pods(cluster, &told), publisher.run());
 }
 
 async fn watch_pods(cluster: &Cluster, told: &watch::Sender<Pods>) {
-    let mut listed = BTreeSet::new();
+    let mut listed = BTreeMap::new();
     follow("the node's pods", cluster.watch_pods(), |event| {
         let key = |pod: &Pod| (pod.namespace().unwrap_or_default(), pod.name_any());
-        let edit = |pod: &Pod, is_there: bool| {
+        let edit = |pod: &Pod, holding: Option<Holding>| {
             told.send_if_modified(|pods| {
                 let pods = pods.get_or_insert_default();
-                if is_there { pods.insert(key(pod)) } else { pods.remove(&key(pod)) }
+                let before = match holding.clone() {
+                    Some(holding) => pods.insert(key(pod), holding),
+                    None => pods.remove(&key(pod)),
+                };
+                before != holding
             });
         };
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(pod) => {
-                if is_counted(&pod) {
-                    listed.insert(key(&pod));
-                }
+                listed.extend(Holding::of(&pod).map(|it| (key(&pod), it)));
             }
             Event::InitDone => {
                 let found = Some(std::mem::take(&mut listed));
@@ -70,8 +83,8 @@ async fn watch_pods(cluster: &Cluster, told: &watch::Sender<Pods>) {
                     is_news
                 });
             }
-            Event::Apply(pod) => edit(&pod, is_counted(&pod)),
-            Event::Delete(pod) => edit(&pod, false),
+            Event::Apply(pod) => edit(&pod, Holding::of(&pod)),
+            Event::Delete(pod) => edit(&pod, None),
         }
     })
     .await;
@@ -85,8 +98,9 @@ struct Publisher<'a, D> {
     /// Set when the object is written, or cannot be because of others.
     settled: &'a watch::Sender<bool>,
     written: Option<(Json, Instant)>,
-    /// The last message, so that what goes on is said once.
-    said: String,
+    /// Pods that are bound and have not started, and since when.
+    coming: BTreeMap<(String, String), Instant>,
+    said: Said,
 }
 
 impl<D: Daemon> Publisher<'_, D> {
@@ -96,11 +110,21 @@ impl<D: Daemon> Publisher<'_, D> {
         let mut change = None;
         loop {
             let pause = self.round(every, &mut change).await;
-            sleep(pause).await;
+            let mut pods = self.pods.clone();
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = await_coming(&mut pods, &self.coming), if pause == PAUSE && !self.is_in_transit() => {}
+            }
             let left =
                 self.written.as_ref().map_or(every, |(_, at)| every.saturating_sub(at.elapsed()));
+            let left = if self.is_in_transit() { left.min(TRANSIT_LOOK) } else { left };
             await_news(self.daemon, &mut self.world, &mut self.pods, change, left).await;
         }
+    }
+
+    /// Whether a pod is on its way.
+    fn is_in_transit(&self) -> bool {
+        self.coming.values().any(|since| since.elapsed() < TRANSIT)
     }
 
     /// Writes what is new. Out: how long nothing is to be tried.
@@ -108,16 +132,28 @@ impl<D: Daemon> Publisher<'_, D> {
         let node = self.world.borrow_and_update().node.clone();
         let pods = self.pods.borrow_and_update().clone();
         let (Some(node), Some(pods)) = (node, pods) else { return Duration::ZERO };
-        let report = match zones(self.daemon, None).await {
+        let mut report = match zones(self.daemon, None).await {
             Ok(report) => report,
             Err(error) => {
-                self.say(format!("no NodeResourceTopology is written: {error}"));
+                self.say("daemon", &format!("no NodeResourceTopology is written: {error}"));
                 return LOOK;
             }
         };
+        self.said.is_over("daemon");
         *change = Some(report.change);
-        let fingerprint =
-            fingerprint(pods.iter().map(|(space, name)| (space.as_str(), name.as_str())));
+        let coming: Vec<_> = pods.iter().filter(|(_, it)| it.is_coming).collect();
+        self.coming.retain(|key, _| coming.iter().any(|(it, _)| *it == key));
+        for (key, holding) in coming {
+            self.coming.entry(key.clone()).or_insert_with(Instant::now);
+            report.set_aside(holding.cpu_milli.next_multiple_of(1000));
+        }
+        let extended = report.extended();
+        let counted = pods.iter().filter(|(_, it)| it.is_counted(&extended));
+        let counted = counted.map(|((space, name), _)| (space.as_str(), name.as_str()));
+        let fingerprint = match self.is_in_transit() {
+            true => fingerprint([NO_POD]),
+            false => fingerprint(counted),
+        };
         let object = node_topology(&node, &report, &fingerprint);
         let is_known = |(written, at): &(Json, Instant)| *written == object && at.elapsed() < every;
         if self.written.as_ref().is_some_and(is_known) {
@@ -129,25 +165,23 @@ impl<D: Daemon> Publisher<'_, D> {
         }
         let pause = match done {
             Ok(Outcome::Done) => {
-                self.say("the NodeResourceTopology is published".to_owned());
+                self.say("object", "the NodeResourceTopology is published");
                 self.written = Some((object, Instant::now()));
                 PAUSE
             }
             Ok(Outcome::Absent) => {
-                self.say(
-                    "the API server knows no NodeResourceTopology; install its definition"
-                        .to_owned(),
-                );
+                let text = "the API server knows no NodeResourceTopology; install its definition";
+                self.say("object", text);
                 RETRY
             }
             Ok(Outcome::Conflict(message)) => {
-                self.say(format!(
+                self.say("object", &format!(
                     "the NodeResourceTopology is another program's and left to it; delete it where that program is gone: {message}"
                 ));
                 RETRY_FOREIGN
             }
             Err(error) => {
-                self.say(format!("{error:#}"));
+                self.say("object", &format!("{error:#}"));
                 RETRY
             }
         };
@@ -158,11 +192,24 @@ impl<D: Daemon> Publisher<'_, D> {
         pause
     }
 
-    fn say(&mut self, text: String) {
-        if self.said != text {
+    fn say(&mut self, subject: &'static str, text: &str) {
+        if self.said.is_news(subject, text) {
             tracing::info!("{text}");
-            self.said = text;
         }
+    }
+}
+
+/// Comes back when another pod than these is bound to the node and has not started.
+async fn await_coming(
+    pods: &mut watch::Receiver<Pods>,
+    known: &BTreeMap<(String, String), Instant>,
+) {
+    let is_new =
+        |(key, it): (&(String, String), &Holding)| it.is_coming && !known.contains_key(key);
+    let is_coming = |pods: &Pods| pods.iter().flatten().any(is_new);
+    // Without the watch nothing comes.
+    if pods.wait_for(is_coming).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -225,7 +272,7 @@ mod tests {
     async fn check(has_node: bool, has_pods: bool, expected: bool) {
         let node = has_node.then(NodeObject::default);
         let (_world, mut world) = watch::channel(World { node, configs: None });
-        let (_pods, mut pods) = watch::channel(has_pods.then(BTreeSet::new));
+        let (_pods, mut pods) = watch::channel(has_pods.then(BTreeMap::new));
         let news = await_news(&Prompt, &mut world, &mut pods, None, LOOK);
         assert_eq!(news.now_or_never().is_some(), expected, "{has_node} {has_pods}");
     }

@@ -28,6 +28,7 @@ use messages::resources::pod_resources_lister_client::PodResourcesListerClient;
 use messages::{pods, resources};
 
 pub(crate) use pod::parse_pod;
+pub use pod::parse_pods_json;
 
 /// Bounds questions for which a caller forgot to.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -221,6 +222,33 @@ impl PodResources {
         });
         Ok(devices_named(listed?.into_inner().pod_resources, namespace, pod, container))
     }
+
+    /// Every device of the node that kubelet gives to containers, and those that containers have.
+    ///
+    /// # Errors
+    /// [`KubeletError`].
+    pub async fn inventory(&self) -> Result<Inventory, KubeletError> {
+        let request = resources::AllocatableResourcesRequest {};
+        let there = self.client().get_allocatable_resources(request).await;
+        let there = there.map_err(|status| failed(&self.upstream, &status))?.into_inner().devices;
+        let listed = self.client().list(resources::ListPodResourcesRequest {}).await;
+        let pods = listed.map_err(|status| failed(&self.upstream, &status))?.into_inner();
+        let containers = pods.pod_resources.into_iter().flat_map(|it| it.containers);
+        let given = containers.flat_map(|it| it.devices);
+        Ok(Inventory {
+            allocatable: there.into_iter().map(devices).collect(),
+            given: given.map(devices).collect(),
+        })
+    }
+}
+
+/// Devices of the node at one moment, as plugins have told kubelet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// All that containers can have.
+    pub allocatable: Vec<AssignedDevices>,
+    /// What containers have of them.
+    pub given: Vec<AssignedDevices>,
 }
 
 fn failed(upstream: &Upstream, status: &Status) -> KubeletError {

@@ -36,7 +36,8 @@ use crate::v1::runtime_service_client::RuntimeServiceClient;
 use connection::{Connection, Home};
 
 pub use calls::{
-    ContainerState, ListedContainer, ListedPod, PodDetails, RuntimeError, RuntimeVersion,
+    ContainerState, EndedContainer, Exit, ListedContainer, ListedPod, PodDetails, RuntimeError,
+    RuntimeVersion,
 };
 pub use info::ContainerDetails;
 

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Json, Router};
+use bayplan_cri::kubelet_api::{Inventory, parse_pods_json};
 use bayplan_host::VectorUse;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::mode::{Mode, ModeReport};
@@ -33,6 +34,7 @@ use crate::live_map::{self, LiveMap};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
 use crate::nri_link::Link;
 use crate::observer::Shown;
+use crate::pods::PodLookup;
 use crate::prober::Sightings;
 use crate::rebalancer::Told;
 use crate::recorded_machine::MachineView;
@@ -82,6 +84,8 @@ pub(crate) struct Api {
     /// Absent with `map: off`.
     pub(crate) map: Option<LiveMap>,
     pub(crate) link: Link,
+    /// What kubelet knows of devices.
+    pub(crate) pods: Option<PodLookup>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -94,6 +98,8 @@ pub(crate) struct Shared {
     pub(crate) outline: Rounds<Option<Bytes>>,
     /// Plain and OpenMetrics, without and with metrics by container.
     metrics: [[Rounds<Bytes>; 2]; 2],
+    /// Questions why a container is slow that are worked on at a time.
+    pub(crate) why: Semaphore,
     /// Places in the queue of decisions that questions over HTTP may take; all others are kubelet's.
     places: Semaphore,
 }
@@ -106,6 +112,7 @@ impl Default for Shared {
             map: Rounds::default(),
             outline: Rounds::default(),
             metrics: Default::default(),
+            why: Semaphore::new(1),
             places: Semaphore::new(PLACES_MAX),
         }
     }
@@ -164,7 +171,7 @@ const PLACES_MAX: usize = 4;
 
 /// How long a change of the mode waits for a write that reclaims memory: one that lasts longer waits for a disk that hangs.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(10);
-const ROUTES: [Route; 30] = [
+const ROUTES: [Route; 36] = [
     Route {
         method: "GET",
         path: "/metrics",
@@ -195,7 +202,7 @@ const ROUTES: [Route; 30] = [
         parameters: "",
         reach: Reach::Loopback,
         answer: "this table",
-        handler: || get(async || Json(ROUTES)),
+        handler: || get(async || Json(Vec::from(ROUTES))),
     },
     Route {
         method: "GET",
@@ -255,6 +262,38 @@ const ROUTES: [Route; 30] = [
     },
     Route {
         method: "GET",
+        path: "/api/v1/map/why",
+        parameters: "`name`: as of `bayplan explain`",
+        reach: Reach::Loopback,
+        answer: "as `/api/v1/why`, on loopback without what pods say in annotations",
+        handler: || get(live_map::why),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/map/what-if",
+        parameters: "",
+        reach: Reach::Loopback,
+        answer: "`bayplan-map/1` under the configuration that was last posted there; 404 where none is kept",
+        handler: || get(live_map::kept_what_if),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/map/what-if",
+        parameters: "`name`: what to call the file in messages and on the page; the body is the file",
+        reach: Reach::Socket,
+        answer: "`bayplan-what-if/1`: what this configuration would change, and what would be where; the map keeps it; 422 and its mistakes where it cannot be used",
+        handler: || post(live_map::what_if),
+    },
+    Route {
+        method: "DELETE",
+        path: "/api/v1/map/what-if",
+        parameters: "",
+        reach: Reach::Socket,
+        answer: "nothing, after the map has forgotten it",
+        handler: || delete(live_map::forget_what_if),
+    },
+    Route {
+        method: "GET",
         path: "/api/v1/history",
         parameters: "`before`: an entry's id; `count`: at most 1000",
         reach: Reach::Loopback,
@@ -284,6 +323,14 @@ const ROUTES: [Route; 30] = [
         reach: Reach::Socket,
         answer: "a list of `bayplan-explain/1`: decisions about containers of this name",
         handler: || get(explain),
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/why",
+        parameters: "`name`: as of `bayplan explain`",
+        reach: Reach::Socket,
+        answer: "a list of `bayplan-why/1`: what slows containers of this name down, the most harmful first",
+        handler: || get(live_map::why),
     },
     Route {
         method: "GET",
@@ -402,8 +449,16 @@ const ROUTES: [Route; 30] = [
         path: "/api/v1/zones",
         parameters: "`after`: `change` of the last answer, if any; `wait`: seconds to wait for another one, at most 30",
         reach: Reach::Socket,
-        answer: "`bayplan-zones/1`: what each NUMA node has for schedulers: capacity, what pods can have, what is left; groups",
+        answer: "`bayplan-zones/1`: what each NUMA node has for schedulers: capacity, what pods can have, what is left, devices of kubelet's plugins among it; groups",
         handler: || get(zones),
+    },
+    Route {
+        method: "POST",
+        path: "/api/v1/pods",
+        parameters: "`all`: true where there are no other pods; the body is `{\"pods\": [...]}` with pods of the API server in JSON",
+        reach: Reach::Socket,
+        answer: "nothing (204): what is told counts while kubelet's PodsAPI does not tell of pods; 400 for a body that is no such list",
+        handler: || post(tell_pods),
     },
 ];
 
@@ -687,11 +742,34 @@ async fn zones(State(api): State<Api>, Query(it): Query<After>) -> Response {
     let topology = api.reloader.topology().await;
     let nodes = crate::zones::nodes_of(&topology);
     let config = api.reloader.live();
+    // Older than the state, and later than the pods of the agent's fingerprint, which have their devices by then.
+    let devices = match &api.pods {
+        Some(pods) => pods.inventory().await,
+        None => Inventory::default(),
+    };
     match api.looker.look(|answer| Look::Zones(nodes, answer)).await {
         Some(state) => {
-            Json(crate::zones::zones_view(&topology, &config, &state, change)).into_response()
+            let view = crate::zones::zones_view(&topology, &config, &state, &devices, change);
+            Json(view).into_response()
         }
         None => stopping(),
+    }
+}
+
+#[derive(Deserialize)]
+struct TellPods {
+    #[serde(default)]
+    all: bool,
+}
+
+async fn tell_pods(State(api): State<Api>, Query(it): Query<TellPods>, body: Bytes) -> Response {
+    match (parse_pods_json(&body), &api.pods) {
+        (Ok(pods), Some(lookup)) => {
+            lookup.told.tell(pods, it.all);
+            StatusCode::NO_CONTENT.into_response()
+        }
+        (Ok(_), None) => stopping(),
+        (Err(why), _) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use bayplan_cri::upstream::RuntimeError;
+use bayplan_cri::upstream::{EndedContainer, Exit, RuntimeError};
 use bayplan_node::event::Event;
 use futures::StreamExt as _;
 use tokio::time::sleep;
@@ -27,9 +27,13 @@ pub(crate) async fn hear_exits(syncer: Syncer) {
         let mut ended = syncer.runtime.ended();
         while let Some(heard) = ended.next().await {
             match heard {
-                Ok(id) => {
+                Ok(EndedContainer { id, exit }) => {
                     retry = RETRY_MIN;
-                    if syncer.inbox.ask(Event::Ended(id)).await.is_none() {
+                    let event = match exit.filter(|it| !may_be_stop(it)) {
+                        Some(exit) => Event::Exited(id, exit.to_string()),
+                        None => Event::Ended(id),
+                    };
+                    if syncer.inbox.ask(event).await.is_none() {
                         return;
                     }
                 }
@@ -47,5 +51,34 @@ pub(crate) async fn hear_exits(syncer: Syncer) {
         }
         sleep(retry).await;
         retry = (retry * 2).min(RETRY_MAX);
+    }
+}
+
+/// Exit codes of processes that SIGKILL and SIGTERM end, with which `StopContainer` ends them, too.
+const KILLED: [i32; 2] = [137, 143];
+
+/// Whether kubelet may have stopped it: its call and the runtime's event come in any order.
+fn may_be_stop(exit: &Exit) -> bool {
+    KILLED.contains(&exit.code) && exit.reason != "OOMKilled"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_that_kubelet_has_not_caused_is_told() {
+        for (code, reason, expected) in [
+            (137, "OOMKilled", Some("it exited with code 137: OOMKilled")),
+            (139, "Error", Some("it exited with code 139: Error")),
+            (0, "Completed", Some("it exited with code 0: Completed")),
+            (1, "", Some("it exited with code 1")),
+            (137, "Error", None),
+            (143, "Error", None),
+        ] {
+            let exit = Exit { code, reason: reason.to_owned() };
+            let told = (!may_be_stop(&exit)).then(|| exit.to_string());
+            assert_eq!(told.as_deref(), expected);
+        }
     }
 }

@@ -121,6 +121,12 @@ impl Feed {
         }
     }
 
+    /// All that are kept, the oldest first.
+    pub(crate) fn kept(&self) -> Vec<EventView> {
+        let kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.events.iter().cloned().collect()
+    }
+
     /// Events from a number on; waits for the first for so long, at most half a minute.
     pub(crate) async fn since(&self, run: &str, from: u64, wait: Duration) -> EventsView {
         let from = if run == self.0.run { from } else { 0 };

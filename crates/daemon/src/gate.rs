@@ -41,7 +41,7 @@ pub(crate) struct Gate {
     /// The connection of the NRI front end, if that is the one.
     pub(crate) link: Link,
     /// What kubelet knows of pods.
-    pods: Option<PodLookup>,
+    pub(crate) pods: Option<PodLookup>,
     /// Methods in versions of CRI that are not read, of which the log has told.
     versions_told: Arc<Mutex<BTreeSet<String>>>,
     /// When a call was held back for the first time although the runtime answers.

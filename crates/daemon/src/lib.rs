@@ -57,7 +57,9 @@ mod tasks;
 #[cfg(test)]
 mod test_support;
 mod unconfirmed;
+mod why;
 mod writer;
+mod zone_devices;
 mod zones;
 
 pub use bayplan_config::yaml::Position;
@@ -70,7 +72,8 @@ pub use prober::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};
 pub use read_machine::{AsItWas, capture_own, derive_machine, read_own_snapshot};
 pub use rebalancer::{RebalanceView, UnhelpedView};
 pub use recorded_machine::{MachineView, parse_recorded_machine};
-pub use reload::{ConfigDiff, Followed, LogFilter, Reloader};
+pub use reload::{ConfigDiff, Followed, LogFilter, Reloader, WhatIf};
 pub use run::Daemon;
 pub use start_error::StartError;
 pub use start_state::{new_state, restore_files};
+pub use why::{Cause, CauseKind, CauseSeverity, Measured, WhyView, render_causes, render_why};

@@ -307,7 +307,7 @@ pub(crate) async fn watch_neighbours(root: PathBuf, inbox: Inbox, metrics: Arc<M
         if let Some(Answer::Status(status)) = inbox.ask(Event::Status).await {
             findings.extend(check_driver(&status));
         }
-        for Finding { check, severity, message } in known.news(&findings) {
+        for Finding { check, severity, message, .. } in known.news(&findings) {
             match severity {
                 Severity::Ok => tracing::info!(check, "{message}"),
                 Severity::Warning | Severity::Failure => tracing::warn!(check, "{message}"),
@@ -439,8 +439,8 @@ mod tests {
 
     #[test]
     fn what_was_said_is_not_said_again() {
-        let good = finding("a", Severity::Ok, "well");
-        let bad = finding("a", Severity::Warning, "not well");
+        let good = finding("pinner", Severity::Ok, "well");
+        let bad = finding("pinner", Severity::Warning, "not well");
         let findings = [good.clone(), bad.clone()];
         assert_eq!(Known::default().news(&findings), [&bad]);
         assert_eq!(Known(Some(vec![bad.clone()])).news(&findings), [&good]);

@@ -10,7 +10,7 @@ mod used;
 mod vectors;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bayplan_host::counters::{
@@ -95,20 +95,29 @@ impl Reading {
         let containers = self.containers.iter();
         containers.filter_map(|it| Some((it.runtime_id.as_str(), it.counters.cpu_usec?))).collect()
     }
+
+    /// `None` before the first.
+    fn groups(&self) -> Option<GroupsRead> {
+        let of_each = self.containers.iter();
+        let groups =
+            of_each.map(|it| (it.runtime_id.clone(), (it.counters.clone(), it.at_home))).collect();
+        let of_each = self.containers.iter();
+        let caches = of_each.map(|it| (it.runtime_id.clone(), it.caches)).collect();
+        let idle_ticks = self.node.idle_ticks.clone();
+        let frequencies_khz = self.node.frequencies_khz.clone();
+        Some(GroupsRead { at: self.at?, groups, caches, idle_ticks, frequencies_khz })
+    }
 }
 
 impl Shown {
     /// The last reading; `None` before the first.
     pub(crate) fn groups(&self) -> Option<GroupsRead> {
-        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_each = reading.containers.iter();
-        let groups =
-            of_each.map(|it| (it.runtime_id.clone(), (it.counters.clone(), it.at_home))).collect();
-        let of_each = reading.containers.iter();
-        let caches = of_each.map(|it| (it.runtime_id.clone(), it.caches)).collect();
-        let idle_ticks = reading.node.idle_ticks.clone();
-        let frequencies_khz = reading.node.frequencies_khz.clone();
-        Some(GroupsRead { at: reading.at?, groups, caches, idle_ticks, frequencies_khz })
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).groups()
+    }
+
+    /// The reading before the last; `None` before the second.
+    pub(crate) fn groups_before(&self) -> Option<GroupsRead> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner).groups()
     }
 
     /// What threads of a container of this name did with AVX-512; `None` where that is not told.
@@ -134,6 +143,7 @@ impl Shown {
     /// For when a bug has ended the reading. Numbers that stand still would be taken for a quiet node.
     pub(crate) async fn lose(self) {
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Reading::default();
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = Reading::default();
         self.lost.cancel();
     }
 
@@ -206,13 +216,13 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
             }
         };
         let follows = config.borrow().groups.iter().any(|it| it.follows.is_some());
-        let used = {
+        let (used, last) = {
             let mut last = shown.reading.lock().unwrap_or_else(PoisonError::into_inner);
             let span = last.at.zip(reading.at).map(|(then, now)| now.duration_since(then));
             let used = follows.then(|| used::used(span, &last.cpu_usec(), &reading.cpu_usec()));
-            *last = reading;
-            used
+            (used, std::mem::replace(&mut *last, reading))
         };
+        *shown.before.lock().unwrap_or_else(PoisonError::into_inner) = last;
         shown.fresh.notify_one();
         if let Some(used) = used.filter(|used| !used.is_empty()) {
             inbox.ask(Event::Used(used)).await;
@@ -398,7 +408,8 @@ fn placed(counters: &GroupCounters, nodes: &NodeSet) -> Option<Placed> {
 /// Where readings are kept for scrapes.
 pub(crate) fn shown() -> Shown {
     Shown {
-        reading: Arc::new(Mutex::new(Reading::default())),
+        reading: Arc::default(),
+        before: Arc::default(),
         fresh: Arc::<Notify>::default(),
         lost: CancellationToken::new(),
         is_of_containers: false,

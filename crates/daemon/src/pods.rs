@@ -1,11 +1,12 @@
-//! What kubelet knows of pods, by its local sockets. In: a pod's uid or name. Out: exact requests, extended resources, live annotations, and the devices of a
-//! container, if kubelet tells of them in time.
+//! What kubelet knows of pods, by its local sockets, or else what the agent tells of them. In: a pod's uid or name. Out: exact requests, extended resources, live annotations,
+//! and the devices of a container, if kubelet tells of them in time.
 //!
 //! Nothing here is needed for a container to be placed. A creation waits for kubelet for [`PATIENCE`] at most; after some questions without an answer a
 //! socket is left alone for a while ([`Breaker`]), so that a kubelet that is stuck, or has no such socket, costs nothing. Kubelet has a pod before it asks the
 //! runtime for its sandbox, so a pod that it does not know is a pod that is gone.
 
 mod breaker;
+mod told;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,7 +14,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bayplan_cri::kubelet_api::{ErrorKind, KubeletError, KubeletPods, PodResources};
+use bayplan_cri::kubelet_api::{ErrorKind, Inventory, KubeletError, KubeletPods, PodResources};
 use bayplan_node::event::Event;
 use bayplan_workload::{AssignedDevices, NewContainer, PodFacts};
 use futures::{Stream, StreamExt as _};
@@ -25,6 +26,7 @@ use crate::config::Config;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use breaker::Breaker;
+use told::ToldPods;
 
 /// A creation waits this long at most for what kubelet knows.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -32,6 +34,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const LIST_EVERY: Duration = Duration::from_secs(10);
 /// One list may take this long.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
+/// Schedulers' figures wait this long at most for devices.
+const INVENTORY_PATIENCE: Duration = Duration::from_secs(1);
 /// Kubelet's sockets answer a hundred questions in a second: one that comes too often is asked again after this time.
 const AGAIN_AFTER: Duration = Duration::from_millis(15);
 
@@ -40,6 +44,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(15);
 pub(crate) struct PodLookup {
     pods: Option<Line<KubeletPods>>,
     resources: Option<Line<PodResources>>,
+    /// By the agent, for a kubelet that tells of no pods.
+    pub(crate) told: Arc<ToldPods>,
     metrics: Arc<Metrics>,
 }
 
@@ -122,6 +128,7 @@ impl PodLookup {
         PodLookup {
             pods: pods.map(|socket| Line::new(KubeletPods::new(socket))),
             resources: resources.map(|socket| Line::new(PodResources::new(socket))),
+            told: Arc::default(),
             metrics,
         }
     }
@@ -133,15 +140,38 @@ impl PodLookup {
     }
 
     async fn pod(&self, uid: &str) -> Option<PodFacts> {
-        let line = self.pods.as_ref().filter(|_| !uid.is_empty())?;
-        let asked = line.ask(|| line.client.get(uid)).await;
-        self.in_time(asked, uid)?
+        if uid.is_empty() {
+            return None;
+        }
+        let of_kubelet = match &self.pods {
+            Some(line) => {
+                let asked = line.ask(|| line.client.get(uid)).await;
+                self.in_time(asked, uid).flatten()
+            }
+            None => None,
+        };
+        of_kubelet.or_else(|| self.told.get(uid))
     }
 
     async fn devices(&self, [namespace, pod, container]: [&str; 3]) -> Vec<AssignedDevices> {
         let Some(line) = &self.resources else { return Vec::new() };
         let asked = line.ask(|| line.client.of(namespace, pod, container)).await;
         self.in_time(asked, format!("{namespace}/{pod}")).unwrap_or_default()
+    }
+
+    /// Devices of the node; empty where kubelet does not tell.
+    pub(crate) async fn inventory(&self) -> Inventory {
+        let Some(line) = self.resources.as_ref().filter(|it| it.may_ask()) else {
+            return Inventory::default();
+        };
+        match timeout(INVENTORY_PATIENCE, line.client.inventory()).await {
+            Ok(Ok(inventory)) => inventory,
+            Ok(Err(error)) => {
+                tracing::debug!("{error}");
+                Inventory::default()
+            }
+            Err(_) => Inventory::default(),
+        }
     }
 
     fn in_time<R>(&self, asked: Asked<R>, pod: impl Display) -> Option<R> {
@@ -158,11 +188,23 @@ impl PodLookup {
 
     /// Tells the state of pods as they are, and of those that change, for ever.
     pub(crate) async fn follow(self, inbox: Inbox) {
+        let told = Arc::clone(&self.told);
+        let by_agent = async {
+            loop {
+                let pods = told.news().await;
+                inbox.ask(Event::PodsSeen(pods, Timestamp::now())).await;
+            }
+        };
+        tokio::join!(self.follow_kubelet(&inbox), by_agent);
+    }
+
+    async fn follow_kubelet(self, inbox: &Inbox) {
         let Some(line) = self.pods else { return std::future::pending().await };
         let (mut seen, mut watched, mut is_told) = (Seen::default(), Watched::None, false);
         loop {
             let next = Instant::now() + LIST_EVERY;
             let all = line.all(&seen).await;
+            self.told.set_needed(all.is_err());
             match all {
                 Ok((pods, asked)) => {
                     (seen, is_told) = (Seen::of(&pods), false);

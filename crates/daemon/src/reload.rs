@@ -26,7 +26,7 @@ use tokio::time::MissedTickBehavior;
 
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::reconfigure::{ChangedConfig, Shift};
-use bayplan_node::status::ConfigStatus;
+use bayplan_node::status::{ConfigStatus, Status};
 use bayplan_topology::Topology;
 
 use crate::cluster_config::{Kept, effective};
@@ -194,6 +194,17 @@ impl ConfigDiff {
     }
 }
 
+/// What another configuration would make of the node; format `bayplan-what-if/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhatIf {
+    /// Names the format.
+    pub format: String,
+    /// Keys, and containers that would be elsewhere.
+    pub diff: ConfigDiff,
+    /// What would be where.
+    pub status: Status,
+}
+
 /// Gives a daemon another configuration. Cheap to clone; clones are about the same daemon.
 #[derive(Clone, Debug)]
 pub struct Reloader(Arc<Inner>);
@@ -278,6 +289,22 @@ impl Reloader {
         check_config_on(&file, path, &ground.topology)?;
         let new = self.known(|known| effective(&file.config, known.kept.file()));
         self.diff(&new, &ground).await
+    }
+
+    /// What would be where under that file, beside what it would change.
+    ///
+    /// # Errors
+    /// As of [`Self::preview`].
+    pub(crate) async fn what_if(&self, path: &Path, text: &str) -> anyhow::Result<WhatIf> {
+        let file = ConfigFile::parse(path, text)?;
+        let ground = self.0.parts.ground.lock().await;
+        check_config_on(&file, path, &ground.topology)?;
+        let new = self.known(|known| effective(&file.config, known.kept.file()));
+        let diff = self.diff(&new, &ground).await?;
+        let changed = new.changed(&ground.topology).context("reservedCpus")?;
+        let asked = self.0.parts.inbox.ask(Event::PreviewStatus(Box::new(changed))).await;
+        let Some(Answer::Status(status)) = asked else { bail!("the daemon is stopping") };
+        Ok(WhatIf { format: "bayplan-what-if/1".to_owned(), diff, status: *status })
     }
 
     async fn diff(&self, new: &Config, ground: &Ground) -> anyhow::Result<ConfigDiff> {

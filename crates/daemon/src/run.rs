@@ -291,6 +291,7 @@ impl Daemon {
             looker,
             feed: self.feed.clone(),
             link: gate.link.clone(),
+            pods: gate.pods.clone(),
             map: config.has_map.then(map),
             shared: Arc::default(),
         };

@@ -1,8 +1,9 @@
 //! What schedulers may count on in each NUMA node, as JSON. In: the machine, how requests are read, and what the state has left. Out: [`ZonesView`].
 //!
-//! A pod of whole CPUs that a scheduler sends here because of these figures is not refused for lack of CPUs or memory.
+//! A pod of whole CPUs that a scheduler sends here because of these figures is not refused for lack of CPUs or memory. Devices are those of kubelet's device plugins.
 
 use bayplan_allocator::{Amount, Zone};
+use bayplan_cri::kubelet_api::Inventory;
 use bayplan_node::NodeZones;
 use bayplan_node::groups::{Capacity, GroupType, Inside, Size};
 use bayplan_node::mode::Mode;
@@ -11,6 +12,7 @@ use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId};
 use serde::Serialize;
 
 use crate::config::{Config, TopologyPolicy};
+use crate::zone_devices::{DeviceCount, devices_on};
 
 const FORMAT: &str = "bayplan-zones/1";
 
@@ -51,6 +53,8 @@ struct ZoneView {
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<AmountView>,
     huge_pages: Vec<HugePagesView>,
+    /// Of plugins that say on which NUMA node a device is.
+    devices: Vec<DevicesView>,
     /// To each NUMA node, as ACPI's SLIT has it (10: local).
     distances: Vec<DistanceView>,
     cpus: String,
@@ -73,6 +77,13 @@ struct AmountView {
 struct HugePagesView {
     size_bytes: u64,
     bytes: AmountView,
+}
+
+/// One extended resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct DevicesView {
+    resource: String,
+    devices: AmountView,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -127,6 +138,7 @@ pub(crate) fn zones_view(
     topology: &Topology,
     config: &Config,
     state: &NodeZones,
+    inventory: &Inventory,
     change: u64,
 ) -> ZonesView {
     let requests = &config.requests;
@@ -142,7 +154,10 @@ pub(crate) fn zones_view(
     };
     let nodes = nodes_of(topology);
     let zones = nodes.iter().zip(&state.zones);
-    let zones = zones.map(|((_, cpus), zone)| zone_view(topology, state, cpus, zone));
+    let zones = zones.map(|((_, cpus), zone)| ZoneView {
+        devices: devices_on(inventory, zone.node).into_iter().map(devices_view).collect(),
+        ..zone_view(topology, state, cpus, zone)
+    });
     let groups = state.groups.iter().map(|it| GroupView {
         name: it.name.clone(),
         cpus: it.cpus.clone(),
@@ -157,6 +172,14 @@ pub(crate) fn zones_view(
         groups: groups.collect(),
         group_types: group_types(&config.groups, allocatable_cpus(state)),
         cpu_classes: config.cpu_classes.names(),
+    }
+}
+
+fn devices_view(DeviceCount { resource, all, free }: DeviceCount) -> DevicesView {
+    let [all, free] = [all, free].map(|it| u64::try_from(it).unwrap_or(u64::MAX));
+    DevicesView {
+        resource,
+        devices: AmountView { capacity: all, allocatable: all, available: free },
     }
 }
 
@@ -180,6 +203,7 @@ fn zone_view(topology: &Topology, state: &NodeZones, cpus: &CpuSet, zone: &Zone)
         cpu_milli: view(zone.cpu, |MilliCpu(milli)| milli),
         memory_bytes: zone.memory.map(|amount| view(amount, bytes)),
         huge_pages: huge_pages.collect(),
+        devices: Vec::new(),
         distances: topology.nodes().iter().filter_map(distance).collect(),
         cpus: cpus.to_string(),
         shared_cpus: part(&state.shared),
@@ -212,7 +236,7 @@ mod tests {
         let mut node = state_by(line, config.rules());
         make(&mut node, 1, new_container("p", "c", 0, cpus));
         let zones = node.zones(&nodes_of(&topology));
-        let view = zones_view(&topology, &config, &zones, 7);
+        let view = zones_view(&topology, &config, &zones, &Inventory::default(), 7);
         let mut text = format!("{} {} {}\n", view.policy, view.scope, view.change);
         for zone in &view.zones {
             text.push_str(&format!("{}\n", serde_json::to_string(zone).unwrap()));
@@ -232,10 +256,10 @@ mod tests {
             single,
             3,
             expect![[r#"
-            single-numa-node pod 7
-            {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":5000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"distances":[{"node":0,"distance":10},{"node":1,"distance":12}],"cpus":"0-3,8-11","shared_cpus":"0,3,8,10-11","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":5}
-            {"node":1,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":8000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"distances":[{"node":0,"distance":12},{"node":1,"distance":10}],"cpus":"4-7,12-15","shared_cpus":"4-7,12-15","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":8}
-        "#]],
+                single-numa-node pod 7
+                {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":5000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"devices":[],"distances":[{"node":0,"distance":10},{"node":1,"distance":12}],"cpus":"0-3,8-11","shared_cpus":"0,3,8,10-11","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":5}
+                {"node":1,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":8000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"devices":[],"distances":[{"node":0,"distance":12},{"node":1,"distance":10}],"cpus":"4-7,12-15","shared_cpus":"4-7,12-15","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":8}
+            "#]],
         );
         let whole = Requests { only_whole_cores: true, ..Requests::default() };
         check(
@@ -244,7 +268,7 @@ mod tests {
             2,
             expect![[r#"
                 best-effort container 7
-                {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":4000},"memory_bytes":{"capacity":8589934592,"allocatable":8589934592,"available":8589934592},"huge_pages":[],"distances":[{"node":0,"distance":10}],"cpus":"0-7","shared_cpus":"0,2-4,6-7","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":4}
+                {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":4000},"memory_bytes":{"capacity":8589934592,"allocatable":8589934592,"available":8589934592},"huge_pages":[],"devices":[],"distances":[{"node":0,"distance":10}],"cpus":"0-7","shared_cpus":"0,2-4,6-7","reserved_cpus":"","isolated_cpus":"","largest_l3_hole":4}
             "#]],
         );
     }

@@ -6,12 +6,14 @@
 //! the documents that `node.rs` names.
 
 mod group;
+mod idle_states;
 mod kept;
 mod monitor;
 mod node;
 mod parse;
 
 pub use group::{GroupCounters, GroupFiles};
+pub use idle_states::{IdleState, IdleStates, IdleTimes};
 pub use kept::Kept;
 pub use monitor::{MonitorCounters, MonitorFiles, Monitored, Monitors};
 pub use node::{

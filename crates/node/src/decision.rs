@@ -64,6 +64,26 @@ impl Decision {
     }
 }
 
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// When Bayplan heard of it.
+    pub at: Timestamp,
+    /// Why, as far as kubelet's call or the runtime tells: `exited with code 137: OOMKilled`.
+    pub why: String,
+}
+
+/// A container that ended or was refused, as far as it is remembered.
+#[derive(Clone, Debug)]
+pub(crate) struct Gone {
+    /// `namespace/pod/container`.
+    pub(crate) name: String,
+    /// The last decision about it.
+    pub(crate) decision: Decision,
+    /// Absent for one that was refused.
+    pub(crate) end: Option<End>,
+}
+
 /// What became of one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolVerdict {

@@ -48,6 +48,8 @@ pub enum Event {
     Started(String),
     /// A container was stopped or removed.
     Ended(String),
+    /// The runtime says that the container with this id has ended by itself, and how.
+    Exited(String, String),
     /// Kubelet changes a container's resources. As with `TryAdmit`, a refusal is not the last word.
     TryResize(String, Resources),
     /// Kubelet changes a container's resources, and this is the last word.
@@ -66,6 +68,8 @@ pub enum Event {
     ConfigChanged(Box<ChangedConfig>),
     /// Dry run: which containers would be elsewhere if this were the configuration?
     PreviewConfig(Box<ChangedConfig>),
+    /// What would be where under another configuration?
+    PreviewStatus(Box<ChangedConfig>),
     /// The runtime is about to be asked what runs.
     SyncStarted,
     /// The runtime has told what runs.
@@ -121,6 +125,7 @@ impl Event {
                 | Event::Starting(_)
                 | Event::Started(_)
                 | Event::Ended(_)
+                | Event::Exited(..)
                 | Event::TryResize(..)
                 | Event::Resize(..)
                 | Event::Resized(..)

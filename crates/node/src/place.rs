@@ -18,4 +18,14 @@ pub struct Place {
     /// Its memory nodes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mems: String,
+    /// The group that has these CPUs; empty where it is in none, and in entries of older versions.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+}
+
+impl Place {
+    /// It is in a group.
+    pub fn is_in_group(&self) -> bool {
+        !self.group.is_empty()
+    }
 }

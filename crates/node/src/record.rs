@@ -507,6 +507,7 @@ impl AllocationForm {
             own: self.exclusive.clone(),
             cpus,
             mems: self.mems.clone(),
+            group: String::new(),
         }
     }
 

@@ -61,7 +61,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::colocation::Colocation;
 use crate::compactor::Compactor;
 use crate::container::Container;
-use crate::decision::Decision;
+use crate::decision::Gone;
 use crate::groups::Groups;
 use crate::known::Known;
 use crate::mode::Mode;
@@ -112,7 +112,7 @@ pub struct NodeState {
     pub(crate) held: ObservedState,
     /// Pods of which a container has ended, or that have another figure, by [`Owner::pod`](bayplan_allocator::Owner::pod); none between two steps.
     unsettled: BTreeSet<u64>,
-    history: VecDeque<(String, Decision)>,
+    history: VecDeque<Gone>,
     next_id: u64,
     pub(crate) steps: u64,
     /// How long a creation in doubt keeps its place although the runtime does not list it: it may still be at work.
@@ -218,11 +218,11 @@ impl NodeState {
         self.next_id = self.next_id.max(next_id);
     }
 
-    fn remember(&mut self, name: String, decision: Decision) {
+    fn remember(&mut self, gone: Gone) {
         if self.history.len() >= HISTORY_MAX {
             self.history.pop_front();
         }
-        self.history.push_back((name, decision));
+        self.history.push_back(gone);
     }
 }
 

@@ -4,7 +4,7 @@ use bayplan_types::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::decision::{Decision, LEFT_ALONE};
+use crate::decision::{Decision, End, LEFT_ALONE};
 use crate::facts_form::FactsForm;
 use crate::mode::Mode;
 use crate::narrowing::render_moved;
@@ -354,4 +354,7 @@ pub struct Explanation {
     /// What the rebalancer has told of it since the daemon was started, for its sake and on it, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rebalance: Vec<ProposalView>,
+    /// How it ended; absent for one that is there or was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<End>,
 }

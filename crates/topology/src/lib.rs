@@ -36,7 +36,7 @@ pub use snapshot::{
     PciAddress, PciAddressError, PolicyFacts, ResctrlFacts, ResctrlMonitoring, Snapshot, TierFacts,
     UncoreFacts,
 };
-pub use synthetic::{SYNTHETIC_HELP, SyntheticError, parse_machine};
+pub use synthetic::{SYNTHETIC_HELP, SyntheticError, parse_machine, preset_names};
 pub use topology::{
     Cache, FrequencyPolicy, KindEvidence, Level, MemorySpeed, NumaNode, Object, ObjectIdx, StandIn,
     Topology, index_cpus,

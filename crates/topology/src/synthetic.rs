@@ -66,6 +66,11 @@ const PRESETS: [(&str, &str); 9] = [
     ("one-cpu", "pack:1 numa:1 l3:1 core:1 pu:1"),
 ];
 
+/// Machines that can be named in place of a description.
+pub fn preset_names() -> impl Iterator<Item = &'static str> {
+    PRESETS.into_iter().map(|(name, _)| name)
+}
+
 /// Frequencies of CPUs that are `fast:` and of the others; the lowest and the highest of all.
 const BASE_FAST: Khz = Khz(2_600_000);
 const BASE: Khz = Khz(2_000_000);

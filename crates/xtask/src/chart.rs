@@ -2,8 +2,8 @@
 //! values. Out: `deploy/chart/templates`, `deploy/chart/dashboards` and the manifests in `deploy/cluster`
 //! (`publishing.yaml`: rights for what is published by choice), which are committed.
 //!
-//! Marks: `${namespace}`; `${NAME}` for a value, `${NAME|int}` for a number that may be large; `${file:PATH}` for a file of the chart; lines between `#? NAME` and `#.` are there if that value is true, between `#? plain` and
-//! `#.` in the plain manifests only. So what is applied by `kubectl` and what Helm installs cannot differ but by values.
+//! Marks: `${namespace}`; `${NAME}` for a value, `${NAME|int}` for a number that may be large; `${file:PATH}` for a file of the chart; lines between `#? NAME` and `#.` are there if that value is true, after `#? not NAME` if it is
+//! false, after `#? plain` in the plain manifests only. So what is applied by `kubectl` and what Helm installs cannot differ but by values.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,9 +24,10 @@ const SOURCES: [&str; 6] = ["namespace", "rights", "own-node", "publishing", "ag
 /// The source of a file of its own, beside the plain manifests, with every value true.
 const OPTIONAL: &str = "publishing";
 /// What is off in the plain manifests, each with the value that turns it on; a file of its own for `kubectl`.
-const OPTIONS: [(&str, &str); 2] = [
+const OPTIONS: [(&str, &str); 3] = [
     ("requests-policy", "requestsPolicy.enabled"),
     ("colocation-policy", "colocationPolicy.enabled"),
+    ("webhook", "webhook.enabled"),
 ];
 
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -117,13 +118,24 @@ fn plainly(source: &str, values: &BTreeMap<String, String>) -> anyhow::Result<St
     let (mut text, mut is_on) = (String::new(), true);
     for line in source.lines() {
         match line.strip_prefix("#? ") {
-            Some(name) => is_on = value(name)? == "true",
+            Some(name) => {
+                let (name, wanted) = condition(name);
+                is_on = value(name)? == wanted;
+            }
             None if line == "#." => is_on = true,
             None if is_on => text.push_str(&format!("{}\n", fill(line, value)?)),
             None => {}
         }
     }
     Ok(text)
+}
+
+/// The name of a value, and what it must be.
+fn condition(mark: &str) -> (&str, &'static str) {
+    match mark.strip_prefix("not ") {
+        Some(name) => (name, "false"),
+        None => (mark, "true"),
+    }
 }
 
 /// For Helm.
@@ -137,7 +149,11 @@ fn template(source: &str) -> anyhow::Result<String> {
     for line in source.lines() {
         match line.strip_prefix("#? ") {
             Some("plain") => is_plain = true,
-            Some(name) => text.push_str(&format!("{{{{- if .Values.{name} }}}}\n")),
+            Some(name) => {
+                let (name, wanted) = condition(name);
+                let not = if wanted == "true" { "" } else { "not " };
+                text.push_str(&format!("{{{{- if {not}.Values.{name} }}}}\n"));
+            }
             None if line == "#." && is_plain => is_plain = false,
             None if line == "#." => text.push_str("{{- end }}\n"),
             None if is_plain => {}
@@ -169,12 +185,15 @@ mod tests {
 
     #[test]
     fn marks_are_values_in_one_and_expressions_in_the_other() {
-        let source = "#? plain\nns: ${namespace}\n#.\na: ${b|int}-${c.d}\n#? c.d\ne: 1\n#.\n#? f\ng: ${h}\n#.\n";
+        let source = "#? plain\nns: ${namespace}\n#.\na: ${b|int}-${c.d}\n#? c.d\ne: 1\n#? not f\ni: 2\n#.\n#.\n#? f\ng: ${h}\n#.\n";
         let values = parse_values("# of b\nb: x\n\nc:\n  # of d\n  d: true\nf: false\n").unwrap();
-        assert_eq!(plainly(source, &values).unwrap(), "ns: bayplan-system\na: x-true\ne: 1\n");
+        assert_eq!(
+            plainly(source, &values).unwrap(),
+            "ns: bayplan-system\na: x-true\ne: 1\ni: 2\n"
+        );
         assert_eq!(
             template(source).unwrap(),
-            "a: {{ .Values.b | int }}-{{ .Values.c.d }}\n{{- if .Values.c.d }}\ne: 1\n{{- end }}\n{{- if .Values.f }}\ng: {{ .Values.h }}\n{{- end }}\n"
+            "a: {{ .Values.b | int }}-{{ .Values.c.d }}\n{{- if .Values.c.d }}\ne: 1\n{{- if not .Values.f }}\ni: 2\n{{- end }}\n{{- end }}\n{{- if .Values.f }}\ng: {{ .Values.h }}\n{{- end }}\n"
         );
         assert!(plainly("a: ${missing}\n", &values).is_err());
         assert!(plainly("a: ${b\n", &values).is_err());

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::axe;
 use crate::fuzz::{self, Effort};
 use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map; needs chromium and chromium-driver), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -27,6 +28,7 @@ const SIGKILL_ROUNDS: &str = "5000";
 const SOAK_MINUTES: &str = "30";
 /// Random machines, each with a history, of each property of the ledger.
 const PROPERTY_CASES: &str = "20000";
+const STORM_PODS: &str = "1000";
 const FUZZ_SECONDS: u32 = 600;
 /// What takes longer hangs: twice the longest.
 const LIMIT: &str = "6h";
@@ -54,7 +56,10 @@ struct Verdict {
 }
 
 pub(crate) fn run(wanted: &[&str]) -> anyhow::Result<()> {
-    let parts = parts(wanted)?;
+    let mut parts = parts(wanted)?;
+    if let Some(browser) = parts.iter_mut().find(|it| it.name == "browser") {
+        browser.command.env("BAYPLAN_AXE", axe::file()?);
+    }
     for target in fuzz::targets()? {
         fs::create_dir_all(corpus(&target))?;
     }
@@ -111,15 +116,16 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.extend(fuzz_parts()?);
     let mut browser = Command::new(cargo());
     browser.args(["test", "--locked", "-p", "bayplan-tests", "--test", "browser"]);
-    parts.push(Part { must_say: "test result: ok. 2 passed", ..Part::new("browser", browser) });
+    parts.push(Part { must_say: "test result: ok. 4 passed", ..Part::new("browser", browser) });
     parts.push(script("critest", &["--side-by-side"]));
     parts.push(script("clients", &[]));
     parts.push(script("kubelet", &[]));
-    // After the part that builds its programs.
+    parts.push(Part::new("cluster-build", Command::new(workspace().join("tests/cluster/build"))));
     let mut cluster = Command::new(cargo());
     cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
-    cluster.env("BAYPLAN_CLUSTER", "required");
-    parts.push(Part { must_say: "test result: ok. 1 passed", ..Part::new("cluster", cluster) });
+    cluster.args(["--", "--nocapture"]);
+    cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
+    parts.push(Part { must_say: "test result: ok. 3 passed", ..Part::new("cluster", cluster) });
     let mut nri = Command::new(cargo());
     nri.args(["test", "--workspace", "--locked", "--test", "nri"]);
     parts.push(Part { must_say: "test result: ok. 6 passed", ..Part::new("nri", nri) });

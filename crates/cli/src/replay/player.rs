@@ -322,7 +322,7 @@ impl Player<'_> {
                 elsewhere: None,
             };
             live.containers.insert(bayplan_allocator::ContainerId(id), placed);
-            self.tell(number, 0, Fate::Placed(entry.after.clone().unwrap_or_default()));
+            self.tell(number, 0, Fate::Placed(place_then(entry)));
         }
         if live.containers.is_empty() {
             return;
@@ -351,7 +351,7 @@ impl Player<'_> {
 
     /// Compares a container that was there already.
     fn arrive(&mut self, entry: &Entry, number: usize, place: &Place) {
-        let was = Fate::Placed(entry.after.clone().unwrap_or_default());
+        let was = Fate::Placed(place_then(entry));
         let would = Fate::Placed(place.clone());
         self.played.arrivals.push(Arrival { at: entry.at, name: self.name(number), was, would });
     }
@@ -594,7 +594,7 @@ impl Player<'_> {
         let Answer::Status(status) = step.answer else { return BTreeMap::new() };
         let places = status.containers.into_iter().filter_map(|it| {
             let (pool, own, cpus, mems) = (it.pool, it.exclusive, it.cpus, it.mems);
-            Some((it.id?, Place { pool, own, cpus, mems }))
+            Some((it.id?, Place { pool, own, cpus, mems, group: String::new() }))
         });
         places.collect()
     }
@@ -604,7 +604,7 @@ impl Player<'_> {
 fn fate(entry: &Entry) -> Fate {
     match entry.kind {
         Kind::Refused => Fate::Refused(entry.why.clone()),
-        _ => Fate::Placed(entry.after.clone().unwrap_or_default()),
+        _ => Fate::Placed(place_then(entry)),
     }
 }
 
@@ -615,4 +615,10 @@ fn runtime_id(number: usize) -> String {
 
 fn number_in(runtime_id: &str) -> Option<usize> {
     runtime_id.strip_prefix("replayed-")?.parse().ok()
+}
+
+/// Where it was, without its group, which entries of older versions do not tell.
+fn place_then(entry: &Entry) -> Place {
+    let place = entry.after.clone().unwrap_or_default();
+    Place { group: String::new(), ..place }
 }

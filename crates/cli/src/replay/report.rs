@@ -123,7 +123,7 @@ fn render_limits(report: &Report) -> String {
 fn place(fate: &Fate) -> String {
     match fate {
         Fate::Refused(_) => "refused".to_owned(),
-        Fate::Placed(Place { pool, own, cpus, mems }) => {
+        Fate::Placed(Place { pool, own, cpus, mems, .. }) => {
             let cpus = match own.as_str() {
                 "" => format!("shares {cpus}"),
                 own => format!("own {own}"),

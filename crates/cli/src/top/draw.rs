@@ -26,6 +26,7 @@ const HELP: &str = "\
 up down   choose a container      Enter  details        Esc  close, clear the search
 /         search by name          s      sort by next   r    reverse
 m         map on or off           space  scroll details q    quit
+[ ]       an event back, forward  l      back to now
 mouse: click a title to sort, a container to choose, again for details";
 
 /// Draws everything, and notes where the table is.
@@ -71,6 +72,9 @@ fn titles(model: &Model, width: usize) -> Vec<Line<'static>> {
         Some(reading) => headlines(reading).iter().map(|it| Line::from(cut(it, width))).collect(),
         None => vec![Line::from("waiting for the daemon")],
     };
+    if let Some(moment) = model.past.title() {
+        lines.push(Line::styled(cut(&visible_cell(&moment), width), Modifier::REVERSED));
+    }
     let unread = model.reading.as_ref().and_then(|it| it.unread.as_ref());
     let unread = unread.map(|why| format!("not all could be read: {why}"));
     for text in [model.trouble.clone(), unread].into_iter().flatten() {
@@ -89,7 +93,7 @@ fn map_height(map: &[Line<'_>], height: u16, titles: usize) -> u16 {
 }
 
 fn map(model: &Model, width: u16) -> Vec<Line<'static>> {
-    let (Some(machine), Some(seats), true) = (&model.machine, &model.seats, model.is_map_shown)
+    let (Some(machine), Some(seats), true) = (&model.machine, model.seats(), model.is_map_shown)
     else {
         return Vec::new();
     };
@@ -150,7 +154,7 @@ fn draw_table(frame: &mut Frame<'_>, model: &mut Model, area: Rect) {
     let top = model.table.top.min(rows.len().saturating_sub(height)).min(cursor);
     let top = top.max((cursor + 1).saturating_sub(height.max(1))).min(rows.len());
     let shown = &rows[top..rows.len().min(top + height)];
-    let marks = model.seats.as_ref();
+    let marks = model.seats();
     // A letter and a space stand before each row.
     let width = usize::from(area.width).saturating_sub(2);
     let lines = table_lines(reading, shown, model.sort, width);
@@ -225,10 +229,12 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect) {
 mod tests {
     use bayplan_node::status::{ClassedCpus, ContainerStatus, Status};
     use bayplan_topology::{derive, parse_machine};
+    use expect_test::expect_file;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::super::model::tests::{model, press};
+    use super::super::past::tests::{list, map};
     use super::*;
 
     fn status() -> Status {
@@ -266,8 +272,12 @@ mod tests {
         model.machine = Some(derive(&parse_machine("pack:1 numa:2 core:4").unwrap()).unwrap());
         press(&mut model, keys);
         model.learn_why("n/web/c", vec!["n/web/c: placed in numa 0".to_owned()]);
+        drawn(&mut model, (width, height))
+    }
+
+    fn drawn(model: &mut Model, (width, height): (u16, u16)) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, &mut model)).unwrap();
+        terminal.draw(|frame| draw(frame, model)).unwrap();
         let text = terminal.backend().to_string();
         let lines = text.lines().map(|line| line.trim_matches('"').trim_end());
         lines.map(|line| format!("{line}\n")).collect()
@@ -296,6 +306,48 @@ mod tests {
         );
         check((80, 16), "m", &["A  n/web/c"], &["NumaNode"]);
         check((80, 16), "?", &["sort by next"], &[]);
+    }
+
+    #[test]
+    fn three_sizes_are_as_they_were() {
+        for (size, file) in [
+            ((200, 50), expect_file!["screens/200x50.txt"]),
+            ((80, 24), expect_file!["screens/80x24.txt"]),
+            ((60, 20), expect_file!["screens/60x20.txt"]),
+        ] {
+            file.assert_eq(&screen(size.0, size.1, "\n"));
+        }
+    }
+
+    const BEGIN: &str = "<!-- a screen of 80 columns; UPDATE_EXPECT=1 rewrites it -->\n\n```text\n";
+    const END: &str = "```\n\n<!-- end of the screen -->";
+
+    #[test]
+    fn the_screen_in_the_documents_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/map.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, rest) =
+            page.split_once(BEGIN).expect("docs/map.md has the mark at the beginning");
+        let (shown, after) = rest.split_once(END).expect("docs/map.md has the mark at the end");
+        let screen = screen(80, 24, "\n");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(path, format!("{before}{BEGIN}{screen}{END}{after}")).unwrap();
+        } else {
+            assert_eq!(shown, screen, "run with UPDATE_EXPECT=1 to rewrite docs/map.md");
+        }
+    }
+
+    #[test]
+    fn the_past_stands_in_the_titles() {
+        let mut model = model();
+        model.machine = Some(derive(&parse_machine("pack:1 numa:2 core:4").unwrap()).unwrap());
+        press(&mut model, "[");
+        model.learn_events(list(&["1.3"], false));
+        model.past.learn_map("1.3", map());
+        let text = drawn(&mut model, (80, 16));
+        for there in ["THE PAST, after event 1 of 1", "A  n/old/c", "\u{b7} A A \u{b7}"] {
+            assert!(text.contains(there), "{there} of\n{text}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use ratatui::crossterm::event::{
 };
 
 use super::columns::{next_sort, sort_at};
+use super::past::{Past, PastList, Question};
 use super::reader::{Reading, Row};
 use crate::args::Sort;
 use crate::seats::Seats;
@@ -36,6 +37,7 @@ pub(super) struct Model {
     pub(super) is_map_shown: bool,
     pub(super) is_help_shown: bool,
     pub(super) detail: Option<Detail>,
+    pub(super) past: Past,
     /// Where the last drawing has put the table; for clicks.
     pub(super) table: TableArea,
 }
@@ -68,6 +70,12 @@ pub(super) enum Action {
     Quit,
     /// Ask why this container is where it is.
     Explain(String),
+    /// Ask about the past.
+    Past(Question),
+}
+
+fn ask(question: Option<Question>) -> Action {
+    question.map_or(Action::None, Action::Past)
 }
 
 impl Model {
@@ -86,6 +94,7 @@ impl Model {
             is_map_shown: true,
             is_help_shown: false,
             detail: None,
+            past: Past::default(),
             table: TableArea::default(),
         }
     }
@@ -104,6 +113,16 @@ impl Model {
         }
     }
 
+    /// What holds each CPU at the moment that is shown.
+    pub(super) fn seats(&self) -> Option<&Seats> {
+        self.past.moment.as_ref().map(|it| &it.seats).or(self.seats.as_ref())
+    }
+
+    /// Events that were asked for.
+    pub(super) fn learn_events(&mut self, list: PastList) -> Action {
+        ask(self.past.learn_events(list))
+    }
+
     fn arrange(&mut self) {
         let Some(reading) = &mut self.reading else { return };
         self.sort.sort(&mut reading.containers);
@@ -117,8 +136,12 @@ impl Model {
         let find = self.find.to_lowercase();
         let is_found =
             |row: &&Row| format!("{} {}", row.container, row.class).to_lowercase().contains(&find);
-        let all = self.reading.iter().flat_map(|it| &it.containers);
-        all.filter(is_found).take(self.rows_max).collect()
+        let now = self.reading.iter().flat_map(|it| &it.containers);
+        let all: Vec<&Row> = match &self.past.moment {
+            Some(moment) => moment.rows.iter().collect(),
+            None => now.collect(),
+        };
+        all.into_iter().filter(is_found).take(self.rows_max).collect()
     }
 
     /// Where the cursor is among [`Model::rows`].
@@ -152,6 +175,9 @@ impl Model {
             KeyCode::End => return self.step(isize::MAX / 2),
             KeyCode::Char(' ') => self.scroll(distance(PAGE)),
             KeyCode::Enter => return self.open(),
+            KeyCode::Char('[') => return ask(self.past.back()),
+            KeyCode::Char(']') => return ask(self.past.forward()),
+            KeyCode::Char('l') => self.past.live(),
             _ => {}
         }
         Action::None
@@ -254,6 +280,7 @@ pub(super) mod tests {
     use ratatui::crossterm::event::KeyEventKind;
 
     use super::super::node::NodeRow;
+    use super::super::past::tests::{list, map};
     use super::*;
 
     fn row(name: &str, cpu: f64) -> Row {
@@ -324,6 +351,22 @@ pub(super) mod tests {
             let last = press(&mut model, keys);
             assert_eq!((names(&model).as_str(), last), (expected, action), "{keys:?}");
         }
+    }
+
+    #[test]
+    fn the_past_is_shown_event_by_event() {
+        let mut model = model();
+        assert_eq!(press(&mut model, "["), Action::Past(Question::Events(None)));
+        let asked = model.learn_events(list(&["1.3"], false));
+        assert_eq!(asked, Action::Past(Question::Map("1.3".into())));
+        model.past.learn_map("1.3", map());
+        assert_eq!(names(&model), ">n/old/c");
+        assert_eq!(press(&mut model, "]"), Action::None);
+        assert_eq!(names(&model), ">n/web/c n/db/c n/log/c");
+        model.learn_events(list(&["1.3"], false));
+        model.past.learn_map("1.3", map());
+        assert_eq!(press(&mut model, "l"), Action::None);
+        assert_eq!(names(&model), ">n/web/c n/db/c n/log/c");
     }
 
     #[test]

@@ -10,7 +10,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bayplan_daemon::{AuditView, MachineView, parse_recorded_machine, query_control};
+use bayplan_daemon::{
+    AuditView, ControlError, MachineView, WhyView, parse_recorded_machine, query_control,
+    render_causes,
+};
 use bayplan_node::status::{Explanation, Status};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
@@ -25,9 +28,11 @@ use tokio::time::timeout;
 
 use super::draw::draw;
 use super::model::{Action, Model};
+use super::past::{PastList, PastMap, Question};
 use super::reader::{Reader, Reading};
 use crate::args::TopOptions;
 use crate::explain;
+use crate::visible::visible;
 
 /// After so long the screen says that the daemon does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,6 +44,10 @@ enum News {
     Machine(Box<Topology>),
     /// What was asked about a container.
     Why(String, Vec<String>),
+    /// Events of the past.
+    Events(PastList),
+    /// What was where after an event.
+    Map(String, Box<PastMap>),
     Trouble(String),
     /// A signal, or the terminal has gone.
     End,
@@ -58,8 +67,8 @@ pub(super) fn run(options: &TopOptions, socket: &Path, reader: Reader) -> anyhow
     let keys = sender.clone();
     std::thread::spawn(move || read_terminal(&keys));
     let model = Model::new(options.sort, options.number.unwrap_or(usize::MAX));
-    let shown = show(screen, model, &news, |name| {
-        tokio.spawn(ask_why(socket.to_owned(), name, sender.clone()));
+    let shown = show(screen, model, &news, |question| {
+        tokio.spawn(ask_about(socket.to_owned(), question, sender.clone()));
     });
     // Without waiting for an answer that may never come.
     tokio.shutdown_background();
@@ -70,7 +79,7 @@ fn show(
     mut screen: Screen,
     mut model: Model,
     news: &Receiver<News>,
-    explain: impl Fn(String),
+    ask: impl Fn(Asked),
 ) -> anyhow::Result<()> {
     loop {
         screen.0.draw(|frame| draw(frame, &mut model))?;
@@ -80,7 +89,8 @@ fn show(
             match learn(&mut model, news) {
                 Action::None => {}
                 Action::Quit => return Ok(()),
-                Action::Explain(name) => explain(name),
+                Action::Explain(name) => ask(Asked::Why(name)),
+                Action::Past(question) => ask(Asked::Past(question)),
             }
         }
     }
@@ -99,6 +109,8 @@ fn learn(model: &mut Model, news: News) -> Action {
         }
         News::Machine(machine) => model.machine = Some(*machine),
         News::Why(name, lines) => model.learn_why(&name, lines),
+        News::Events(list) => return model.learn_events(list),
+        News::Map(id, map) => model.past.learn_map(&id, *map),
         News::Trouble(why) => model.trouble = Some(why),
         News::End => return Action::Quit,
     }
@@ -196,12 +208,60 @@ async fn ask_machine(socket: PathBuf, news: Sender<News>) {
     }
 }
 
+/// Where it is and why, then what slows it down.
+fn render_why(found: &[Explanation], causes: &[WhyView]) -> String {
+    let explained: String = found.iter().map(explain::render).collect();
+    let causes: String = causes.iter().map(render_causes).collect();
+    format!("{explained}{}", visible(&causes))
+}
+
+/// What keys ask of the daemon.
+enum Asked {
+    Why(String),
+    Past(Question),
+}
+
+async fn ask_about(socket: PathBuf, asked: Asked, news: Sender<News>) {
+    match asked {
+        Asked::Why(name) => ask_why(socket, name, news).await,
+        Asked::Past(question) => {
+            let told = match timeout(PATIENCE, ask_past(&socket, question)).await {
+                Ok(Ok(told)) => told,
+                Ok(Err(error)) => News::Trouble(format!("the past: {error}")),
+                Err(_) => News::Trouble("the past: the daemon does not answer".to_owned()),
+            };
+            let _gone = news.send(told);
+        }
+    }
+}
+
+async fn ask_past(socket: &Path, question: Question) -> Result<News, ControlError> {
+    match question {
+        Question::Events(before) => {
+            let before = before.map(|id| format!("&before={id}")).unwrap_or_default();
+            let path = format!("/api/v1/history?count=200{before}");
+            Ok(News::Events(query_control(socket, &path).await?))
+        }
+        Question::Map(id) => {
+            let path = format!("/api/v1/map?at={id}");
+            Ok(News::Map(id, Box::new(query_control(socket, &path).await?)))
+        }
+    }
+}
+
 async fn ask_why(socket: PathBuf, name: String, news: Sender<News>) {
-    let path = format!("/api/v1/explain?name={}", explain::encode(&name));
-    let asked = timeout(PATIENCE, query_control::<Vec<Explanation>>(&socket, &path)).await;
-    let text = match asked {
-        Ok(Ok(found)) if found.is_empty() => "the daemon knows no reasons for it".to_owned(),
-        Ok(Ok(found)) => found.iter().map(explain::render).collect(),
+    let encoded = explain::encode(&name);
+    let (explain, why) =
+        (format!("/api/v1/explain?name={encoded}"), format!("/api/v1/why?name={encoded}"));
+    let asked = async {
+        let found = query_control::<Vec<Explanation>>(&socket, &explain).await?;
+        // What slows it down is an addition, which an older daemon does not have.
+        let causes = query_control::<Vec<WhyView>>(&socket, &why).await.unwrap_or_default();
+        Ok::<_, ControlError>((found, causes))
+    };
+    let text = match timeout(PATIENCE, asked).await {
+        Ok(Ok((found, _))) if found.is_empty() => "the daemon knows no reasons for it".to_owned(),
+        Ok(Ok((found, causes))) => render_why(&found, &causes),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "the daemon does not answer".to_owned(),
     };

@@ -112,26 +112,26 @@ cpuClasses:
     check(
         text,
         expect![[r#"
-        f:3:5: a class cannot be called `none`
-        f:4:8: `cpuClasses.classes.a`: expected lines of `key: value`
-        f:6:16: `cpuClasses.classes.b.minFreq`: `soon` is not a frequency: a number of kHz, a number with MHz or GHz, a percentage from 0% to 100%, or one of min, base, turbo, max
-        f:7:16: `cpuClasses.classes.b.maxFreq`: `maxFreq-1MHz` is for lowest frequencies only
-        f:9:19: `cpuClasses.classes.b.maxLatency`: `1s` is not a time to wake up: a number of microseconds, also with us or ms, or any
-        f:10:24: `cpuClasses.classes.b.disabledCstates` is not a list such as [C6]
-        f:11:7: `cpuClasses.classes.b.pctPriority`: Speed Select is set through a device that bayplan does not use; take intel-speed-select, and leave this out
-        f:12:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq
-        f:13:17: `cpuClasses.classes.b.governor`: expected one value
-        f:14:5: duplicate class `b`
-        f:15:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are b, performance, balance-performance, balance-power, power
-        f:16:11: `cpuClasses.shared`: expected one value
-        f:17:13: `cpuClasses.timeZone` is `Atlantis`, expected a time zone such as Europe/Berlin or UTC, or local
-        f:19:5: `cpuClasses.schedule` has `gone`, which is no class; known are b, performance, balance-performance, balance-power, power
-        f:19:12: `cpuClasses.schedule`: `25:00` is not a time such as "22:00"
-        f:20:12: `cpuClasses.schedule`: `22` is not a time such as "22:00"
-        f:21:7: `cpuClasses.schedule`: a line without a time: at: "22:00"
-        f:22:38: unknown key `owned` in `cpuClasses.schedule`; known are at, exclusive, shared, reserved, idle
-        f:23:7: `cpuClasses.schedule`: duplicate time
-        f:24:7: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
+            f:3:5: a class cannot be called `none`
+            f:4:8: `cpuClasses.classes.a`: expected lines of `key: value`
+            f:6:16: `cpuClasses.classes.b.minFreq`: `soon` is not a frequency: a number of kHz, a number with MHz or GHz, a percentage from 0% to 100%, or one of min, base, turbo, max
+            f:7:16: `cpuClasses.classes.b.maxFreq`: `maxFreq-1MHz` is for lowest frequencies only
+            f:9:19: `cpuClasses.classes.b.maxLatency`: `1s` is not a time to wake up: a number of microseconds, also with us or ms, or any
+            f:10:24: `cpuClasses.classes.b.disabledCstates` is not a list such as [C6]
+            f:11:7: `cpuClasses.classes.b.pctPriority`: Speed Select is set through a device that bayplan does not use; take intel-speed-select, and leave this out
+            f:12:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq
+            f:13:17: `cpuClasses.classes.b.governor`: expected one value
+            f:14:5: duplicate class `b`
+            f:15:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are b, performance, balance-performance, balance-power, power, default
+            f:16:11: `cpuClasses.shared`: expected one value
+            f:17:13: `cpuClasses.timeZone` is `Atlantis`, expected a time zone such as Europe/Berlin or UTC, or local
+            f:19:5: `cpuClasses.schedule` has `gone`, which is no class; known are b, performance, balance-performance, balance-power, power, default
+            f:19:12: `cpuClasses.schedule`: `25:00` is not a time such as "22:00"
+            f:20:12: `cpuClasses.schedule`: `22` is not a time such as "22:00"
+            f:21:7: `cpuClasses.schedule`: a line without a time: at: "22:00"
+            f:22:38: unknown key `owned` in `cpuClasses.schedule`; known are at, exclusive, shared, reserved, idle
+            f:23:7: `cpuClasses.schedule`: duplicate time
+            f:24:7: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
     );
     check(
         "cpuClasses: {classes: [{minFreq: min}], schedule: 7}\n",

@@ -1,4 +1,4 @@
-//! A pod's bytes to what Bayplan reads of it. In: `v1.Pod` as protobuf. Out: [`PodFacts`]. Pure.
+//! A pod's bytes to what Bayplan reads of it. In: `v1.Pod` as protobuf, or in JSON as the API server tells it. Out: [`PodFacts`]. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use bayplan_types::{Bytes, MilliCpu};
 use bayplan_workload::annotations::{parse_quantity, relevant};
 use bayplan_workload::{ContainerFacts, ExactRequests, PodAbout, PodFacts, ResizeState};
 use prost::Message as _;
+use serde::Deserialize;
 
 use super::messages::core::{
     ContainerStatus, ObjectMeta, Pod, PodCondition, PodSpec, PodStatus, Quantity,
@@ -20,8 +21,25 @@ const EXTENDED_MAX: usize = 64;
 /// # Errors
 /// The bytes are no pod, in words.
 pub(crate) fn parse_pod(bytes: &[u8]) -> Result<PodFacts, String> {
-    let pod =
-        Pod::decode(bytes).map_err(|error| format!("the bytes of a pod are none: {error}"))?;
+    let pod = Pod::decode(bytes);
+    facts(pod.map_err(|error| format!("the bytes of a pod are none: {error}"))?)
+}
+
+/// Pods of a list (`{"pods": [...]}`); those without a uid are left out.
+///
+/// # Errors
+/// The text is no such list, in words.
+pub fn parse_pods_json(text: &[u8]) -> Result<Vec<PodFacts>, String> {
+    #[derive(Deserialize)]
+    struct List {
+        pods: Vec<Pod>,
+    }
+    let list: List = serde_json::from_slice(text)
+        .map_err(|error| format!("expected {{\"pods\": [...]}} with pods in JSON: {error}"))?;
+    Ok(list.pods.into_iter().filter_map(|pod| facts(pod).ok()).collect())
+}
+
+fn facts(pod: Pod) -> Result<PodFacts, String> {
     let Some(meta) = pod.metadata.filter(|meta| !meta.uid.is_empty()) else {
         return Err("a pod has no uid".to_owned());
     };
@@ -96,4 +114,42 @@ fn extended(resources: Option<&ResourceRequirements>) -> BTreeMap<String, u64> {
     let amounts =
         named.filter_map(|(name, amount)| Some((name.clone(), parse_quantity(&amount.string, 1)?)));
     amounts.take(EXTENDED_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_in_json_are_read_as_those_in_protobuf() {
+        let text = br#"{"pods": [
+            {"metadata": {"name": "web", "namespace": "shop", "uid": "u", "annotations": {"bayplan.dev/cpu-class": "fast", "x": "y"}, "managedFields": [],
+              "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "controller": true}]},
+             "spec": {"priority": 7, "containers": [{"name": "app", "image": "i", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi", "power.intel.com/performance": "2"}}}],
+              "initContainers": [{"name": "early"}]},
+             "status": {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}],
+              "containerStatuses": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}},
+            {"metadata": {"name": "nameless"}}]}"#;
+        let pods = parse_pods_json(text).unwrap();
+        let [pod] = pods.as_slice() else { panic!("{pods:?}") };
+        assert_eq!(
+            (pod.uid.as_str(), pod.namespace.as_str(), pod.name.as_str()),
+            ("u", "shop", "web")
+        );
+        assert_eq!(pod.about.owner.as_deref(), Some("ReplicaSet/web-1"));
+        assert_eq!((pod.about.priority, pod.about.resize), (Some(7), Some(ResizeState::Deferred)));
+        assert_eq!(pod.annotations.len(), 1, "{:?}", pod.annotations);
+        let app = &pod.containers["app"];
+        assert_eq!(
+            (app.requests.cpu, app.running.cpu),
+            (Some(MilliCpu(1500)), Some(MilliCpu(1000)))
+        );
+        assert_eq!(app.requests.memory, Some(Bytes(1 << 30)));
+        assert_eq!(app.extended["power.intel.com/performance"], 2);
+        assert!(pod.containers["early"].is_init);
+        for text in ["", "[]", "{}", r#"{"pods": 3}"#, r#"{"pods": [{"metadata": 3}]}"#] {
+            let told = parse_pods_json(text.as_bytes()).unwrap_err();
+            assert!(told.contains("expected {\"pods\""), "{told}");
+        }
+    }
 }

@@ -194,13 +194,15 @@ async fn devices_are_told_with_their_nodes() {
         nodes: [NodeId(1)].into_iter().collect(),
     };
     for (pod, container, expected) in
-        [("web", "app", vec![nic]), ("web", "init", vec![]), ("other", "app", vec![])]
+        [("web", "app", vec![nic.clone()]), ("web", "init", vec![]), ("other", "app", vec![])]
     {
         let found = soon(resources.of("shop", pod, container)).await.unwrap();
         assert_eq!(found, expected, "{pod} {container}");
         let listed = soon(resources.of_listed("shop", pod, container)).await.unwrap();
         assert_eq!(listed, expected, "{pod} {container}");
     }
+    let inventory = soon(resources.inventory()).await.unwrap();
+    assert_eq!((inventory.allocatable, inventory.given), (vec![nic.clone()], vec![nic]));
 }
 
 /// Each manner of a kubelet that does not answer well, and that it is heard again afterwards.

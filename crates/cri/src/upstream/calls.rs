@@ -1,6 +1,7 @@
 //! bayplan's own calls to the runtime. In: ids and pinnings. Out: plain values; no message type leaves this file.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,6 +51,32 @@ pub struct PodDetails {
     pub pod: ListedPod,
     /// The parent cgroup as kubelet gave it.
     pub cgroup_parent: Option<String>,
+}
+
+/// A container that has ended or was removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedContainer {
+    /// The runtime's id.
+    pub id: String,
+    /// How its process ended, where the runtime says so with the event.
+    pub exit: Option<Exit>,
+}
+
+/// How the first process of a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Its exit code; 128 and the number of the signal that killed it.
+    pub code: i32,
+    /// The runtime's word for it, such as `OOMKilled` or `Completed`; may be empty.
+    pub reason: String,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Exit { code, reason } = self;
+        write!(f, "it exited with code {code}")?;
+        if reason.is_empty() { Ok(()) } else { write!(f, ": {reason}") }
+    }
 }
 
 /// What a container is doing.
@@ -165,9 +192,11 @@ impl Upstream {
         Ok(answer.containers.into_iter().map(listed_container).collect())
     }
 
-    /// The ids of containers that end from now on, until the runtime goes away or a stream fails; some may be told twice. Runtimes before
+    /// Containers that end from now on, until the runtime goes away or a stream fails; some may be told twice. Runtimes before
     /// containerd 1.7 do not know this call, which is [`RuntimeError::Failed`] with code 12.
-    pub fn ended_containers(&self) -> impl Stream<Item = Result<String, RuntimeError>> + use<> {
+    pub fn ended_containers(
+        &self,
+    ) -> impl Stream<Item = Result<EndedContainer, RuntimeError>> + use<> {
         const CALL: &str = "GetContainerEvents";
         let (upstream, mut client) = (self.clone(), self.runtime_client());
         // A runtime may not answer before there is something to tell, so there is no limit.
@@ -254,7 +283,7 @@ impl Upstream {
 }
 
 /// The container that has ended or was removed. Sandboxes are told of in the same way, and left out.
-fn ended_container(event: v1::ContainerEventResponse) -> Option<String> {
+fn ended_container(event: v1::ContainerEventResponse) -> Option<EndedContainer> {
     let is_end = matches!(
         event.container_event_type(),
         v1::ContainerEventType::ContainerStoppedEvent
@@ -262,7 +291,11 @@ fn ended_container(event: v1::ContainerEventResponse) -> Option<String> {
     );
     let is_sandbox =
         event.pod_sandbox_status.is_some_and(|sandbox| sandbox.id == event.container_id);
-    (is_end && !is_sandbox).then_some(event.container_id)
+    let statuses = event.containers_statuses.iter();
+    let own = statuses.filter(|it| it.id == event.container_id);
+    let exited = own.filter(|it| it.state == v1::ContainerState::ContainerExited as i32);
+    let exit = exited.map(|it| Exit { code: it.exit_code, reason: it.reason.clone() }).next();
+    (is_end && !is_sandbox).then_some(EndedContainer { id: event.container_id, exit })
 }
 
 /// A gRPC status code as the number it is on the wire.

@@ -18,8 +18,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_
 
 use crate::api::Api;
 use crate::inbox::Look;
+use crate::live_map::idle::{IdleByCpu, IdleReader};
 use crate::live_map::rates::rates;
 use crate::observer::{GroupsRead, Shown};
+use crate::tasks::blocking;
 
 /// Pages that may be open at a time.
 const PAGES_MAX: usize = 20;
@@ -115,6 +117,8 @@ pub(crate) struct Sources {
 struct Readings {
     before: Option<GroupsRead>,
     now: Option<GroupsRead>,
+    idle: Option<IdleReader>,
+    idle_rates: IdleByCpu,
 }
 
 impl Readings {
@@ -123,6 +127,18 @@ impl Readings {
         if read.as_ref().map(|it| it.at) != self.now.as_ref().map(|it| it.at) {
             self.before = self.now.take();
             self.now = read;
+        }
+    }
+
+    /// Files are read on a thread of their own.
+    async fn read_idle(&mut self) {
+        let Some(mut reader) = self.idle.take() else { return };
+        let read = blocking(move || {
+            let rates = reader.rates(std::time::Instant::now()).clone();
+            (reader, rates)
+        });
+        if let Some((reader, rates)) = read.await {
+            (self.idle, self.idle_rates) = (Some(reader), rates);
         }
     }
 }
@@ -148,6 +164,8 @@ pub(crate) async fn run_feed(feed: Feed, mut sources: Sources) {
             false => {
                 feed.opened.notified().await;
                 readings = Readings::default();
+                let root = sources.api.reloader.live().host_root.clone();
+                readings.idle = blocking(move || IdleReader::open(&root)).await.flatten();
                 Some(News::Opened)
             }
         };
@@ -159,6 +177,7 @@ pub(crate) async fn run_feed(feed: Feed, mut sources: Sources) {
         }
         if !matches!(news, News::Changed) {
             readings.learn(sources.shown.groups());
+            readings.read_idle().await;
             tell_rates(&feed, &sources, &readings).await;
         }
         sleep(ROUND).await;
@@ -180,7 +199,12 @@ async fn tell_rates(feed: &Feed, sources: &Sources, readings: &Readings) {
     let names: BTreeMap<String, String> = named.collect();
     let audit = sources.api.sightings.view();
     let both = (readings.before.as_ref(), readings.now.as_ref());
-    send(&feed.rates, &rates(both, &audit, &names, Timestamp::now()));
+    let mut view = rates(both, &audit, &names, Timestamp::now());
+    for (cpu, idle) in &readings.idle_rates {
+        let cpu = view.cpus.entry(*cpu).or_default();
+        (cpu.deep, cpu.idle) = (Some(idle.deep), idle.states.clone());
+    }
+    send(&feed.rates, &view);
 }
 
 /// Does not fail: the values are maps with text keys.

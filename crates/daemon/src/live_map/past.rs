@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::config::parse_config;
-use crate::live_map::view::{FORMAT, MapContainer, MapPool, MapView};
+use crate::live_map::view::{FORMAT, MapContainer, MapGroup, MapPool, MapView};
 use crate::recorded_machine::parse_recorded_machine;
 use bayplan_node::history::{Entry, Kind, MachineForm, Place, Who, parse_entries};
 use bayplan_node::mode::Mode;
@@ -224,10 +224,23 @@ impl Moment {
         Some(surviving_pools(&division.machine(&topology), division.policy, &reserved))
     }
 
+    /// CPUs of groups by name, as their members were told; those of a group without members are not known.
+    fn groups(&self) -> BTreeMap<String, CpuSet> {
+        let mut groups = BTreeMap::<String, CpuSet>::new();
+        for place in self.containers.values().map(|it| &it.place).filter(|it| it.is_in_group()) {
+            let cpus = set(&place.cpus).union(&set(&place.own));
+            let group = groups.entry(place.group.clone()).or_default();
+            *group = group.union(&cpus);
+        }
+        groups
+    }
+
     fn view(&self, id: EntryId) -> MapView {
         let pools = self.pools();
         let owns = self.containers.values().map(|held| set(&held.place.own));
-        let taken = owns.fold(CpuSet::new(), |all, own| all.union(&own));
+        let groups = self.groups();
+        let taken = owns.chain(groups.values().cloned());
+        let taken = taken.fold(CpuSet::new(), |all, own| all.union(&own));
         let shared_of = |cpus: &CpuSet| match &pools {
             Some(pools) => {
                 cpus.difference(pools.reserved()).difference(pools.isolated()).difference(&taken)
@@ -246,18 +259,23 @@ impl Moment {
             format: FORMAT,
             at: self.at,
             entry: Some(id.to_string()),
+            what_if: None,
             mode: self.mode.name().to_owned(),
             fingerprint: self.machine.as_ref().map(|it| it.fingerprint.clone()),
             reserved: pools.as_ref().map(|it| it.reserved().to_string()).unwrap_or_default(),
             isolated: pools.as_ref().map(|it| it.isolated().to_string()).unwrap_or_default(),
             idle: String::new(),
             closed: String::new(),
+            lent: String::new(),
             pools: pools.iter().flat_map(Pools::iter).map(map_pool).collect(),
-            // The history tells of groups only where it begins anew.
-            groups: Vec::new(),
+            groups: groups.into_iter().map(map_group).collect(),
             containers,
         }
     }
+}
+
+fn map_group((name, cpus): (String, CpuSet)) -> MapGroup {
+    MapGroup { name, cpus: cpus.to_string(), shared: cpus.to_string() }
 }
 
 impl Held {
@@ -268,7 +286,9 @@ impl Held {
         let pool = pools.and_then(|pools| pools.named(&place.pool));
         let cpus = match (pools, pool) {
             (Some(pools), _) if is_reserved => pools.reserved().to_string(),
-            (_, Some(pool)) if !is_exclusive => shared_of(&pool.cpus).to_string(),
+            (_, Some(pool)) if !is_exclusive && !place.is_in_group() => {
+                shared_of(&pool.cpus).to_string()
+            }
             _ => place.cpus.clone(),
         };
         let class = match (is_exclusive, is_reserved) {
@@ -285,6 +305,7 @@ impl Held {
             cpus,
             mems: place.mems.clone(),
             pool: place.pool.clone(),
+            group: place.group.clone(),
             ..MapContainer::default()
         }
     }
@@ -394,6 +415,29 @@ mod tests {
                 n/web/c exclusive own 6-7 runs on 6-7
             "#]],
         );
+    }
+
+    #[test]
+    fn groups_have_the_cpus_of_their_members() {
+        let member = |line: &str, cpus: &str| {
+            let mut entry = entry(line);
+            let after = entry.after.as_mut().unwrap();
+            (after.group, after.cpus) = ("web[0]".to_owned(), cpus.to_owned());
+            entry
+        };
+        let entries = opening("pack:1 numa:2 core:4 mem:16").into_iter();
+        let entries = entries.chain([
+            member("placed 1 a numa_0 ", "2"),
+            entry("placed 2 log numa_0 "),
+            member("moved 1 a numa_0 ", "2-3"),
+        ]);
+        let view = Moment::after(entries).view(EntryId { segment: 1, index: 4 });
+        let groups: Vec<(&str, &str)> =
+            view.groups.iter().map(|it| (it.name.as_str(), it.cpus.as_str())).collect();
+        assert_eq!(groups, [("web[0]", "2-3")]);
+        let cpus: Vec<(&str, &str)> =
+            view.containers.iter().map(|it| (it.name.as_str(), it.cpus.as_str())).collect();
+        assert_eq!(cpus, [("n/a/c", "2-3"), ("n/log/c", "1")]);
     }
 
     #[test]

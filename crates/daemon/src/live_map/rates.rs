@@ -70,6 +70,12 @@ pub(crate) struct CpuRates {
     pub(crate) busy: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mhz: Option<f64>,
+    /// Share of the time in idle states from which it wakes up late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deep: Option<f64>,
+    /// Share of the time in each idle state, by name, the shallowest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) idle: Vec<(String, f64)>,
     /// Share of the last minute in which others ran on it than the container that holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) intruded: Option<f64>,

@@ -1,5 +1,7 @@
 //! What is asked for the map over HTTP. In: requests. Out: values as JSON, or a stream of them.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::sse::{KeepAlive, Sse};
@@ -12,11 +14,13 @@ use crate::api::{Api, Named, Reach, stopping, tell_all};
 use crate::inbox::Look;
 use crate::live_map::LiveMap;
 use crate::live_map::past::{self, EntryId, Sight};
+use crate::live_map::rates::rates;
 use crate::live_map::view::MapView;
 use crate::tasks::blocking;
+use crate::why::{self, Node, WhyView, gather};
 use bayplan_node::decision::Verdict;
 use bayplan_node::event::fingerprint;
-use bayplan_node::status::Explanation;
+use bayplan_node::status::{Explanation, Status};
 
 /// Entries of a list that is not asked for a number.
 const ENTRIES_DEFAULT: usize = 200;
@@ -58,7 +62,8 @@ impl Api {
     /// The map now; `None` while the daemon is stopping.
     pub(crate) async fn map_now(&self) -> Option<MapView> {
         let (status, topology) = (self.told_status().await?, self.reloader.topology().await);
-        Some(MapView::of_status(&status, fingerprint(&topology), jiff::Timestamp::now()))
+        let view = MapView::of_status(&status, fingerprint(&topology), jiff::Timestamp::now());
+        Some(MapView { what_if: self.map.as_ref().and_then(LiveMap::kept_name), ..view })
     }
 }
 
@@ -189,6 +194,42 @@ pub(crate) async fn about(
         }
         None => stopping(),
     }
+}
+
+/// Why containers of this name are slow.
+pub(crate) async fn why(
+    State(api): State<Api>,
+    Extension(reach): Extension<Reach>,
+    Query(Named { name }): Query<Named>,
+) -> Response {
+    let Ok(_turn) = api.shared.why.acquire().await else { return stopping() };
+    let found = api.looker.look(|answer| Look::Explain(name, answer)).await;
+    let (Some(found), Some(status)) = (found, api.told_status().await) else { return stopping() };
+    let mut found = tell_all(&api, found).await;
+    if sight(reach) == Sight::WithoutAnnotations {
+        found.iter_mut().for_each(leave_out_annotations);
+    }
+    Json(whys(&api, found, &status)).into_response()
+}
+
+fn whys(api: &Api, found: Vec<Explanation>, status: &Status) -> Vec<WhyView> {
+    let named = status.containers.iter().filter_map(|it| Some((it.id.clone()?, it.full_name())));
+    let names: BTreeMap<String, String> = named.collect();
+    let (before, last) = (api.shown.groups_before(), api.shown.groups());
+    let readings = (before.as_ref(), last.as_ref());
+    let audit = api.sightings.view();
+    let mode = api.reloader.rebalance_mode();
+    let unhelped = api.told.view(mode, false).unhelped.into_iter();
+    let node = Node {
+        status,
+        rates: &rates(readings, &audit, &names, jiff::Timestamp::now()),
+        readings,
+        audit: &audit,
+        events: &api.feed.kept(),
+        unhelped: &unhelped.map(|it| (it.container, it.why)).collect(),
+        rebalance_mode: mode,
+    };
+    found.into_iter().map(|it| why::why(gather(it, &node))).collect()
 }
 
 /// Leaves out sentences that may repeat what a pod says in annotations.

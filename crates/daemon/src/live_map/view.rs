@@ -17,6 +17,9 @@ pub(crate) struct MapView {
     /// The history's entry after which it was so; absent for now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) entry: Option<String>,
+    /// The configuration under which it would be so; of the map as it is now, that of which pages can see the map. Absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) what_if: Option<String>,
     /// `placing`, `draining` or `restored`.
     pub(crate) mode: String,
     /// Names the machine's shape; absent where it is not known.
@@ -28,6 +31,9 @@ pub(crate) struct MapView {
     pub(crate) idle: String,
     /// Shared, and closed to other exclusive containers.
     pub(crate) closed: String,
+    /// Of an exclusive container that lends them to BestEffort containers.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) lent: String,
     pub(crate) pools: Vec<MapPool>,
     /// By type and number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -99,12 +105,14 @@ impl MapView {
             format: FORMAT,
             at,
             entry: None,
+            what_if: None,
             mode: status.mode.name().to_owned(),
             fingerprint: Some(fingerprint),
             reserved: cpus.reserved.clone(),
             isolated: cpus.isolated.clone(),
             idle: cpus.idle.clone(),
             closed: cpus.closed.clone(),
+            lent: cpus.lent.clone(),
             pools: pools.collect(),
             groups: groups.collect(),
             containers: status.containers.iter().map(MapContainer::from).collect(),

@@ -22,6 +22,8 @@ use super::table::METRICS;
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(super) reading: Arc<Mutex<Reading>>,
+    /// The one before, for rates.
+    pub(super) before: Arc<Mutex<Reading>>,
     /// Notified of every reading.
     pub(super) fresh: Arc<Notify>,
     /// A bug has ended the reading.

@@ -37,6 +37,7 @@ fn lookup(path: &Path) -> PodLookup {
     PodLookup {
         pods: Some(Line::new(KubeletPods::new(path.to_owned()))),
         resources: Some(Line::new(PodResources::new(path.to_owned()))),
+        told: Arc::default(),
         metrics: Arc::new(Metrics::default()),
     }
 }

@@ -16,13 +16,19 @@ const PROFILES: [(&str, u8, Preference); 4] = [
 ];
 const WIDTH: Khz = Khz(200_000);
 
-/// All names, fastest first.
+/// Frequencies and preference stay as they were found.
+const DEFAULT: &str = "default";
+
+/// All names, fastest first, and `default`.
 pub fn profile_names() -> impl Iterator<Item = &'static str> {
-    PROFILES.iter().map(|(name, _, _)| *name)
+    PROFILES.iter().map(|(name, _, _)| *name).chain([DEFAULT])
 }
 
 /// The class of this name, which may have underscores for hyphens.
 pub fn profile(name: &str) -> Option<PowerClass> {
+    if name == DEFAULT {
+        return Some(PowerClass::default());
+    }
     let plain = name.replace('_', "-");
     let (_, percent, preference) = PROFILES.iter().find(|(known, _, _)| *known == plain)?;
     Some(PowerClass {

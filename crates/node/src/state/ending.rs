@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use super::NodeState;
 use crate::container::Phase;
+use crate::decision::{End, Gone};
 use crate::event::{Answer, Note, Step};
 use crate::record::Record;
 
@@ -56,7 +57,8 @@ impl NodeState {
         }
         step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
         step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });
-        self.remember(container.full_name(), container.decision);
+        let end = Some(End { at: now, why: why.to_owned() });
+        self.remember(Gone { name: container.full_name(), decision: container.decision, end });
     }
 
     /// The one that takes over the exclusive CPUs that this one holds for its pod.

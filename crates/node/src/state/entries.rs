@@ -34,7 +34,9 @@ impl NodeState {
 
     /// Where it is.
     fn place_now(&self, id: ContainerId) -> Option<Place> {
-        Some(self.place_of(self.ledger.allocation(id)?, self.pinning(id).unwrap_or_default()))
+        let held = self.ledger.allocation(id)?;
+        let group = self.groups.name_for(id).unwrap_or_default();
+        Some(Place { group, ..self.place_of(held, self.pinning(id).unwrap_or_default()) })
     }
 
     /// Where it was, with CPUs and memory nodes as far as it was told of any.
@@ -54,6 +56,7 @@ impl NodeState {
             own: held.exclusive.to_string(),
             cpus: cpus.to_string(),
             mems: mems.to_string(),
+            group: String::new(),
         }
     }
 

@@ -55,6 +55,13 @@ impl NodeState {
         Step::new(copy.config_changed(config, now).answer)
     }
 
+    /// Dry run: what would be where under another configuration.
+    pub(crate) fn preview_status(&self, config: ChangedConfig, now: Timestamp) -> Step {
+        let mut copy = self.clone();
+        copy.config_changed(config, now);
+        Step::new(Answer::Status(Box::new(copy.status())))
+    }
+
     /// Containers that are to run on the reserved CPUs of these pools, if there are any.
     fn wanting_reserved(&self, pools: &Pools) -> BTreeSet<ContainerId> {
         if pools.reserved().is_empty() {

@@ -6,7 +6,7 @@ use bayplan_workload::{Admission, NewContainer, Resources};
 
 use super::NodeState;
 use crate::container::{RefusedResize, full_name};
-use crate::decision::Decision;
+use crate::decision::{Decision, Gone};
 use crate::event::{Answer, Note, Step};
 
 impl NodeState {
@@ -40,7 +40,7 @@ impl NodeState {
         decision: Decision,
     ) -> Step {
         let why = self.render_refusal(spec, &decision);
-        self.remember(full_name(spec), decision);
+        self.remember(Gone { name: full_name(spec), decision, end: None });
         step.notes.push(Note::Refused { container: full_name(spec), why: why.clone() });
         step.answer = Answer::Admission(Admission::Refuse(why));
         step

@@ -76,6 +76,7 @@ impl NodeState {
             Event::Starting(id) => Step::new(Answer::Since(self.unchanged_since(&id))),
             Event::Started(id) => self.started(&id),
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
+            Event::Exited(id, how) => self.ended(&id, &how, now),
             Event::TryResize(id, resources) | Event::Resize(id, resources)
                 if self.is_restored() =>
             {
@@ -90,6 +91,7 @@ impl NodeState {
             Event::MachineChanged(machine) => self.machine_changed(*machine, now),
             Event::ConfigChanged(config) => self.config_changed(*config, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),
+            Event::PreviewStatus(config) => self.preview_status(*config, now),
             Event::SyncStarted => Step::new(Answer::SyncBasis {
                 basis: self.steps,
                 known: self.observed.keys().cloned().collect(),

@@ -208,19 +208,21 @@ impl NodeState {
                 vectors: None,
                 files: Vec::new(),
                 rebalance: Vec::new(),
+                end: None,
             })
             .collect();
         if found.is_empty() {
-            let gone = self.history.iter().rev().filter(|(full, _)| matches(full, name));
-            found.extend(gone.take(1).map(|(full, decision)| Explanation {
-                container: full.clone(),
+            let gone = self.history.iter().rev().filter(|gone| matches(&gone.name, name));
+            found.extend(gone.take(1).map(|gone| Explanation {
+                container: gone.name.clone(),
                 now: None,
-                decision: decision.clone(),
+                decision: gone.decision.clone(),
                 known: None,
                 isolation: None,
                 vectors: None,
                 files: Vec::new(),
                 rebalance: Vec::new(),
+                end: gone.end.clone(),
             }));
         }
         found

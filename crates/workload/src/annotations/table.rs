@@ -484,7 +484,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "cpu-class",
         values: Values::Text(
-            "the name of a class of cpuClasses, or performance, balance-performance, balance-power or power",
+            "the name of a class of cpuClasses, or performance, balance-performance, balance-power, power or default",
         ),
         default: "as cpuClasses.exclusive says",
         meaning: "frequency and sleep of its exclusive CPUs",

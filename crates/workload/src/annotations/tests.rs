@@ -254,7 +254,7 @@ fn frequency_and_sleep_have_the_names_of_other_systems_too() {
         expect![[r#"
             ! annotation `cpu-c-states.crio.io` is `max_latency:-1`, expected enable, disable or max_latency:MICROSECONDS; ignored
             ! annotation `cpu-freq-governor.crio.io` is `On Demand`, expected the name of a governor; ignored
-            ! annotation `bayplan.dev/cpu-class` is ``, expected the name of a class of cpuClasses, or performance, balance-performance, balance-power or power; ignored
+            ! annotation `bayplan.dev/cpu-class` is ``, expected the name of a class of cpuClasses, or performance, balance-performance, balance-power, power or default; ignored
         "#]],
     );
 }

@@ -48,8 +48,11 @@ function render() {
   main.show({ ...common, moved });
   byId("other").hidden = !pinned;
   byId("maps").classList.toggle("two", !!pinned);
+  byId("whatif").hidden = !view.live?.what_if;
+  byId("whatif").setAttribute("aria-pressed", `${view.pinned === WHAT_IF}`);
   if (pinned) {
-    other.title(`Compared with ${clock(pinned.at)}: ${moved.size ? `CPUs ${format(moved)} differ` : "no CPU differs"}`);
+    const kept = pinned.what_if && view.pinned === WHAT_IF ? `Under ${pinned.what_if}, worked out ${clock(pinned.at)}` : `Compared with ${clock(pinned.at)}`;
+    other.title(`${kept}: ${moved.size ? `CPUs ${format(moved)} differ` : "no CPU differs"}`);
     other.show({ ...common, map: pinned, rates: null, ...shownOf(pinned), moved });
   }
   table.show({ ...common, query: view.query, sort: view.sort });
@@ -57,7 +60,7 @@ function render() {
   legend(derived.holders);
   const mode = map.mode === "placing" ? "" : `, mode ${map.mode}`;
   setText(byId("status"), view.problem ?? (isPast ? `the past${mode}` : `live${mode}, ${clock(map.at)}`));
-  byId("pin").setAttribute("aria-pressed", `${!!view.pinned}`);
+  byId("pin").setAttribute("aria-pressed", `${!!view.pinned && view.pinned !== WHAT_IF}`);
   document.body.dataset.drawn = (performance.now() - began).toFixed(1);
 }
 
@@ -83,9 +86,9 @@ function legend({ list }) {
     const limits = ["", ...overlay.steps.map(overlay.text)];
     rows = limits.map((limit, at) => row(`o${at}`, "", at === 0 ? `below ${limits[1]}` : `from ${limit}`));
     rows.push(row("unknown", "?", "not known"), el("li", {}, overlay.unit));
-    if (view.overlay !== "use" && view.overlay !== "frequency") rows.push(...(view.rates?.absent ?? []).map((text) => el("li", { class: "absent" }, text)));
+    if (!["use", "frequency", "idle"].includes(view.overlay)) rows.push(...(view.rates?.absent ?? []).map((text) => el("li", { class: "absent" }, text)));
   } else if (overlay.id === "lent") {
-    rows = [row("closed", "c", "shared, closed to other exclusive containers"), row("idle", "-", "idle for a container that holds other threads of the core")];
+    rows = [row("lent", "l", "exclusive, lent to BestEffort containers while idle"), row("closed", "c", "shared, closed to other exclusive containers"), row("idle", "-", "idle for a container that holds other threads of the core")];
   }
   const text = rows.map((it) => it.outerText ?? it.textContent).join("|") + rows.map((it) => it.firstChild?.className).join();
   if (legend.text === text) return;
@@ -146,13 +149,16 @@ async function momentChanged() {
   draw();
 }
 
+// Another configuration in place of another moment.
+const WHAT_IF = "what-if";
+
 async function pin(at) {
+  if (view.pinned !== at) view.pinnedMap = null;
   view.pinned = at;
-  view.pinnedMap = null;
   remember();
   if (at) {
     try {
-      view.pinnedMap = at === "now" ? view.live : await time.map(at);
+      view.pinnedMap = at === "now" ? view.live : at === WHAT_IF ? await ask("/api/v1/map/what-if") : await time.map(at);
       await prepare(other, view.pinnedMap);
     } catch (error) {
       [view.pinned, view.problem] = [null, error.message];
@@ -196,6 +202,8 @@ function listen() {
     view.live = JSON.parse(event.data);
     view.problem = null;
     if (time.at === null) await prepare(main, view.live);
+    // Another one may be kept now, or none.
+    if (view.pinned === WHAT_IF) pin(view.live.what_if ? WHAT_IF : null);
     draw();
     refreshSoon();
   });
@@ -249,6 +257,7 @@ async function start() {
     remember();
     draw();
   });
+  byId("whatif").addEventListener("click", () => pin(view.pinned === WHAT_IF ? null : WHAT_IF));
   byId("pin").addEventListener("click", () => pin(view.pinned ? null : time.at ?? "now"));
   document.addEventListener("keydown", keys);
   window.addEventListener("hashchange", () => {

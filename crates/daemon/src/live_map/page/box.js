@@ -71,6 +71,7 @@ export class MachineMap {
   show({ map, holders, runners, rates, overlay, selected, moved }) {
     const by = overlayOf(overlay);
     const closed = parse(map.closed);
+    const lent = parse(map.lent);
     const chosen = selected?.kind === "container" ? map.containers.find((it) => it.name === selected.id) : null;
     const runsOn = parse(chosen?.cpus);
     const mems = parse(chosen?.mems);
@@ -84,8 +85,8 @@ export class MachineMap {
         look = value === undefined ? "unknown" : `o${step(by, value)}`;
         text = value === undefined ? "?" : by.text(value);
       } else if (by.id === "lent") {
-        look = closed.has(cpu) ? "closed" : holder?.kind === "idle" ? "idle" : "free";
-        text = closed.has(cpu) ? "c" : holder?.kind === "idle" ? "-" : "";
+        look = lent.has(cpu) ? "lent" : closed.has(cpu) ? "closed" : holder?.kind === "idle" ? "idle" : "free";
+        text = { lent: "l", closed: "c", idle: "-" }[look] ?? "";
       }
       const marks = this.marks.get(cpu) ?? [];
       const classes = ["cpu", look];

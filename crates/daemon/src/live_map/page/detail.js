@@ -6,6 +6,9 @@ import { format, parse } from "./cpus.js";
 const percent = (value, digits = 1) => (value === undefined ? null : `${(value * 100).toFixed(digits)} %`);
 const fixed = (value, unit, digits = 2) => (value === undefined ? null : `${value.toFixed(digits)} ${unit}`);
 
+// What is measured changes this slowly.
+const WHY_MS = 10000;
+
 export class Detail {
   constructor(place, select) {
     this.place = place;
@@ -29,15 +32,16 @@ export class Detail {
     if (focus) this.place.querySelector(`[data-focus="${focus}"]`)?.focus();
   }
 
-  // Once for each change of what is shown of it.
+  // Once for each change of what is shown of it, and again when there are other readings.
   askWhy(name, view) {
     const it = view.map.containers.find((other) => other.name === name);
-    const asked = JSON.stringify([name, it?.cpus, it?.mems, it?.phase]);
+    const asked = JSON.stringify([name, it?.cpus, it?.mems, it?.phase, Math.floor(Date.now() / WHY_MS)]);
     if (asked === this.asked) return;
     if (this.why?.name !== name) this.why = null;
     this.asked = asked;
-    ask(`/api/v1/map/about?name=${encodeURIComponent(name)}`)
-      .then((found) => ({ name, found: found.find((other) => other.container === name) ?? null }))
+    const [one, query] = [(found) => found.find((other) => other.container === name) ?? null, `name=${encodeURIComponent(name)}`];
+    Promise.all([ask(`/api/v1/map/about?${query}`), ask(`/api/v1/map/why?${query}`)])
+      .then(([about, why]) => ({ name, found: one(about), slow: one(why) }))
       .catch((error) => ({ name, error: error.message }))
       .then((why) => {
         if (asked !== this.asked) return;
@@ -77,14 +81,15 @@ export class Detail {
     if (!found) return el("p", {}, "The daemon does not know why any more.");
     const pools = found.decision.pools ?? [];
     return el("div", { class: "why" },
-      el("h3", {}, "Why"),
+      causes(why.slow),
+      el("h3", {}, "Why it is there"),
       el("p", {}, `${clock(found.decision.at)}: ${found.decision.outcome}`),
       (found.decision.warnings ?? []).length ? el("ul", {}, found.decision.warnings.map((text) => el("li", {}, text))) : null,
       found.isolation ? el("p", {}, found.isolation) : null,
       pools.length ? el("table", {}, el("thead", {}, el("tr", {}, ["Pool", "CPUs", "", "Why"].map((text) => el("th", { scope: "col" }, text)))),
         el("tbody", {}, pools.map((row) => el("tr", { class: row.verdict }, [row.pool, row.cpus, row.verdict, row.why].map((text) => el("td", {}, text)))))) : null,
       (found.rebalance ?? []).length ? el("div", {}, el("h3", {}, "Rebalancer"), el("ul", {}, found.rebalance.map((it) => el("li", {}, `${clock(it.at)}: ${it.text ?? it.what ?? ""}`)))) : null,
-      el("p", { class: "hint" }, "On the node: ", el("code", {}, `bayplan explain ${it.name}`)));
+      el("p", { class: "hint" }, "On the node: ", el("code", {}, `bayplan why ${it.name}`)));
   }
 
   cpu({ map, holders, runners, rates, selected, outline, isPast }) {
@@ -97,7 +102,8 @@ export class Detail {
       el("h2", {}, `CPU ${cpu}`),
       facts([["Held by", holder ? (holder.kind === "exclusive" ? this.link("container", holder.name, holder.name) : holder.name) : "nothing"],
         ["In", around.boxes.join(", ")], ["Other threads of the core", around.siblings.join(", ")],
-        ["Use", isPast ? null : percent(measured.busy)], ["Frequency", isPast ? null : fixed(measured.mhz, "MHz", 0)], ["Time taken by others", isPast ? null : percent(measured.intruded, 2)]]),
+        ["Use", isPast ? null : percent(measured.busy)], ["Frequency", isPast ? null : fixed(measured.mhz, "MHz", 0)],
+        ["Idle states", isPast ? null : (measured.idle ?? []).map(([name, share]) => `${name} ${percent(share, 0)}`).join(", ")], ["Time taken by others", isPast ? null : percent(measured.intruded, 2)]]),
       !isPast && measured.intruders?.length ? el("div", {}, el("h3", {}, "Also ran here in the last minute"), el("ul", {}, measured.intruders.map((text) => el("li", {}, text)))) : null,
       el("h3", {}, running.length === 1 ? "1 container may run here" : `${running.length} containers may run here`),
       el("ul", { class: "links" }, running.slice(0, 100).map((it) => el("li", {}, this.link("container", it.name, it.name)))),
@@ -120,6 +126,17 @@ export class Detail {
       el("ul", { class: "links" }, users.slice(0, 100).map((it) => el("li", {}, this.link("container", it.name, it.name)))),
     ];
   }
+}
+
+// What slows a container down, the most harmful first.
+function causes(slow) {
+  if (!slow) return null;
+  const rows = slow.causes.map((it) => {
+    const cost = [it.severity, typeof it.share === "number" ? `about ${percent(it.share, 0)} of its time` : ""].filter(Boolean).join(", ");
+    return el("li", { class: it.severity }, el("strong", {}, it.what), ` (${cost})`, (it.details ?? []).map((text) => el("p", {}, text)),
+      el("p", {}, `Help: ${it.help}`), it.command ? el("code", {}, it.command) : null);
+  });
+  return el("div", {}, el("h3", {}, "What slows it down"), rows.length ? el("ol", { class: "causes" }, rows) : el("p", {}, "Nothing that is measured slows it down much."));
 }
 
 // The names of the boxes around a CPU, and the other threads of its core.

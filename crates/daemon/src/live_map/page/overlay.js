@@ -21,7 +21,8 @@ export const OVERLAYS = [
   { id: "cache", name: "cache", unit: "MiB of last-level cache", value: ofContainers("cache_mib"), text: short, steps: [1, 4, 8, 16, 32] },
   { id: "traffic", name: "memory bandwidth", unit: "MB/s", value: ofContainers("traffic_mbps"), text: short, steps: [100, 500, 2000, 5000, 20000] },
   { id: "frequency", name: "frequency", unit: "GHz", value: ofCpu("mhz"), text: (mhz) => (mhz / 1000).toFixed(1), steps: [1000, 1800, 2400, 3000, 3600] },
-  { id: "lent", name: "idle and closed CPUs" },
+  { id: "idle", name: "C-states", unit: "% of time in idle states with 20 µs and more to wake up", value: ofCpu("deep"), text: percent, steps: [0.01, 0.1, 0.3, 0.6, 0.9] },
+  { id: "lent", name: "lent, idle and closed CPUs" },
 ];
 
 export const overlayOf = (id) => OVERLAYS.find((it) => it.id === id) ?? OVERLAYS[0];

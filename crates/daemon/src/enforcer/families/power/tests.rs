@@ -179,7 +179,7 @@ fn a_container_chooses_for_its_own_cpus() {
               cpufreq/policy2/scaling_min_freq = 1150000 (class "power": lowest frequency)
               cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
               cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
-              ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
+              ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power, default
               ! frequency and sleep for n/shares/c: it has no exclusive CPUs
               ! class "power" on CPU 2: preference power: intel_cpufreq offers none
             23:00
@@ -191,7 +191,7 @@ fn a_container_chooses_for_its_own_cpus() {
               cpufreq/policy2/scaling_min_freq = 1150000 (class "power": lowest frequency)
               cpufreq/policy3/scaling_max_freq = 1000000 (class "quiet": highest frequency)
               cpufreq/policy3/scaling_min_freq = 800000 (class "quiet": lowest frequency)
-              ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power
+              ! class "speedy" for n/wrong/c: there is none of that name; known are quiet, performance, balance-performance, balance-power, power, default
               ! frequency and sleep for n/shares/c: it has no exclusive CPUs
               ! class "power" on CPU 2: preference power: intel_cpufreq offers none
         "#]],

@@ -1,0 +1,279 @@
+//! Pods as the guides of older systems have them, applied to a real API server, sent to a node by kube-scheduler, and looked at where they run: CPUs and files of their containers.
+//!
+//! | Example | What must be so |
+//! |---|---|
+//! | nine labels of features, and one label of a profile that stands for them | both pods are scheduled, and none that asks for a feature that is missing |
+//! | CMK's pod with a slot of socket 1 | one container on a slot there, by the node's extended resource |
+//! | two CPUs of a Power Manager profile | exclusive CPUs with that profile's frequencies |
+//! | a client with affinity to its server | both on one NUMA node |
+
+use std::fs;
+use std::path::Path;
+
+use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_types::{Bytes, MilliCpu, QosClass};
+use kube::Client;
+use serde_json::{Value as Json, json};
+
+use crate::node::set;
+use crate::servers::{ADMIN, Servers};
+use crate::storm::{POD_PATH, Scheduler, Setup, StormNode, find_scheduler};
+use crate::world::{self, call, until};
+
+const SETUP: Setup = Setup {
+    machine: "pack:2 numa:1 core:8 pu:2 mem:64",
+    cpus: "30",
+    config: "reservedCpus: \"0,16\"\ngroups:\n  - {name: exclusive, inside: slots, size: {list: [\"1,17\", \"2,18\", \"9,25\", \"10,26\"]}}\n",
+    publish: "node-topology,cmk,power-classes",
+    has_features: true,
+    files: |root| {
+        write_features(root);
+        write_driver(root);
+    },
+};
+/// Flags of `/proc/cpuinfo` by which these names come about.
+const FLAGS: &str = "fpu vmx fma aes avx avx2 avx512cd avx512bw";
+/// What a pod asks for by single labels.
+const FEATURES: [&str; 9] = [
+    "cpu-cpuid.AESNI",
+    "cpu-cpuid.AVX",
+    "cpu-cpuid.AVX2",
+    "cpu-cpuid.AVX512BW",
+    "cpu-cpuid.AVX512CD",
+    "cpu-cpuid.FMA3",
+    "cpu-cpuid.VMX",
+    "cpu-pstate.turbo",
+    "kernel-config.NO_HZ",
+];
+/// The same as one label.
+const PROFILE: &str = "profile.node.kubernetes.io/vector";
+
+/// One after the other with the same servers.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_the_guides_run_where_they_are_meant_to() {
+    let Some(program) = find_scheduler() else { return };
+    let Some(servers) = Servers::start().await else { return };
+    let admin = world::client(&servers.address(), ADMIN).await;
+    world::apply_manifests(&admin).await;
+    let mut node = StormNode::start(&servers, &admin, "n1", &SETUP).await;
+    let root = node.node.host_root();
+    let _scheduler = Scheduler::start(&servers, &program, false);
+    let mut guide = Guide { admin, node: &mut node };
+    guide.amounts_are_allocatable().await;
+    guide.features_select_the_node().await;
+    guide.a_slot_is_on_its_socket().await;
+    guide.a_profile_has_its_frequencies(&root).await;
+    guide.a_client_is_beside_its_server().await;
+}
+
+fn write(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// As much of a kernel as these features are read of.
+fn write_features(root: &Path) {
+    let cpu = format!(
+        "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 143\nflags : {FLAGS}\n"
+    );
+    write(root, "proc/cpuinfo", &cpu);
+    write(root, "proc/sys/kernel/osrelease", "6.12.1\n");
+    write(root, "boot/config-6.12.1", "CONFIG_NO_HZ=y\n");
+    write(root, "sys/devices/system/cpu/intel_pstate/status", "active\n");
+    write(root, "sys/devices/system/cpu/intel_pstate/no_turbo", "0\n");
+}
+
+/// As intel_pstate shows itself; a disk takes everything.
+fn write_driver(root: &Path) {
+    for cpu in 0..32 {
+        let rows = [
+            ("affected_cpus", format!("{cpu}")),
+            ("scaling_driver", "intel_pstate".to_owned()),
+            ("cpuinfo_min_freq", "800000".to_owned()),
+            ("cpuinfo_max_freq", "3600000".to_owned()),
+            ("scaling_available_governors", "performance powersave".to_owned()),
+            ("scaling_governor", "powersave".to_owned()),
+            ("scaling_min_freq", "800000".to_owned()),
+            ("scaling_max_freq", "3600000".to_owned()),
+            (
+                "energy_performance_available_preferences",
+                "performance balance_performance balance_power power".to_owned(),
+            ),
+            ("energy_performance_preference", "balance_performance".to_owned()),
+        ];
+        for (name, text) in rows {
+            let file = format!("sys/devices/system/cpu/cpufreq/policy{cpu}/{name}");
+            write(root, &file, &format!("{text}\n"));
+        }
+    }
+}
+
+struct Guide<'a> {
+    admin: Client,
+    node: &'a mut StormNode,
+}
+
+impl Guide<'_> {
+    /// As kubelet does: what of the node's capacity is not its own to give is allocatable.
+    async fn amounts_are_allocatable(&self) {
+        until("extended resources are allocatable", async || {
+            let node = call(&self.admin, "GET", "/api/v1/nodes/n1", &json!(null)).await.1;
+            let mut amounts = node["status"]["capacity"].clone();
+            amounts["cpu"] = json!(SETUP.cpus);
+            let merged = "/api/v1/nodes/n1/status?fieldManager=kubelet";
+            let patch = json!({ "status": { "allocatable": amounts } });
+            assert_eq!(call(&self.admin, "PATCH", merged, &patch).await.0, 200);
+            amounts["cmk.intel.com/exclusive-cores"] == "4"
+                && amounts["power.intel.com/performance"].is_string()
+                && amounts["power.intel.com/default"].is_string()
+        })
+        .await;
+    }
+
+    async fn make(&self, name: &str, metadata: Json, spec: Json) {
+        let (mut metadata, mut spec) = (metadata, spec);
+        metadata["name"] = json!(name);
+        spec["terminationGracePeriodSeconds"] = json!(0);
+        spec["tolerations"] = json!([{ "key": "cmk", "operator": "Exists" }]);
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec });
+        let (status, told) = call(&self.admin, "POST", POD_PATH, &pod).await;
+        assert_eq!(status, 200, "{told}");
+    }
+
+    /// The pod once the scheduler has sent it to the node, or has said that it cannot.
+    async fn scheduled(&self, name: &str) -> (Json, bool) {
+        let path = format!("{POD_PATH}/{name}");
+        let mut pod = Json::Null;
+        until(&format!("the scheduler has looked at {name}"), async || {
+            pod = call(&self.admin, "GET", &path, &json!(null)).await.1;
+            let is_refused = pod["status"]["conditions"].to_string().contains("Unschedulable");
+            pod["spec"]["nodeName"] == "n1" || is_refused
+        })
+        .await;
+        let is_sent = pod["spec"]["nodeName"] == "n1";
+        (pod, is_sent)
+    }
+
+    /// Starts what was sent, as kubelet does; the CPUs of each container of its own, and all.
+    async fn run(&mut self, name: &str) -> Vec<[String; 2]> {
+        let (pod, is_sent) = self.scheduled(name).await;
+        assert!(is_sent, "{pod:#}");
+        let kubelet = &mut self.node.node.kubelet;
+        let sandbox = kubelet.run_pod(&pod_spec(&pod)).await.unwrap();
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        for container in containers {
+            let id = kubelet.create(&sandbox, &container_spec(container), 0).await.unwrap();
+            kubelet.start(&id).await.unwrap();
+        }
+        let placed = self.node.node.status().await.containers;
+        let of_pod = placed.iter().filter(|it| it.pod == name);
+        of_pod.map(|it| [it.exclusive.clone(), it.cpus.clone()]).collect()
+    }
+
+    async fn features_select_the_node(&self) {
+        let one = |name: &str| json!([{ "name": "c", "image": "i", "command": ["sleep", name] }]);
+        let labels = FEATURES.map(|it| (format!("feature.node.kubernetes.io/{it}"), json!("true")));
+        let nine: Json = labels.into_iter().collect::<serde_json::Map<_, _>>().into();
+        let missing = json!({ "feature.node.kubernetes.io/cpu-cpuid.AMXTILE": "true" });
+        until("the node has its features", async || {
+            let node = call(&self.admin, "GET", "/api/v1/nodes/n1", &json!(null)).await.1;
+            node["metadata"]["labels"][PROFILE] == "true"
+        })
+        .await;
+        for (name, selector, expected) in [
+            ("nine", nine, true),
+            ("profile", json!({ PROFILE: "true" }), true),
+            ("missing", missing, false),
+        ] {
+            let spec = json!({ "containers": one(name), "nodeSelector": selector });
+            self.make(name, json!({}), spec).await;
+            let (pod, is_sent) = self.scheduled(name).await;
+            assert_eq!(is_sent, expected, "{pod:#}");
+        }
+    }
+
+    async fn a_slot_is_on_its_socket(&mut self) {
+        let amounts = json!({ "cpu": "1", "memory": "64Mi", "cmk.intel.com/exclusive-cores": "1" });
+        let environment = json!([{ "name": "STP_POOL", "value": "exclusive" }, { "name": "STP_SOCKET_ID", "value": "1" }]);
+        let container = json!({ "name": "mycont", "image": "i", "env": environment, "resources": { "requests": amounts, "limits": amounts } });
+        let spec = json!({ "containers": [container] });
+        self.make("critical", json!({}), spec).await;
+        let placed = self.run("critical").await;
+        assert!(["9,25", "10,26"].contains(&placed[0][1].as_str()), "{placed:?}");
+    }
+
+    async fn a_profile_has_its_frequencies(&mut self, root: &Path) {
+        let annotation = json!({ "containers": { "c": { "requests": { "power.intel.com/performance": "2" } } } });
+        let metadata =
+            json!({ "annotations": { "noderesource.dev/resources": annotation.to_string() } });
+        let amounts = json!({ "cpu": "2", "memory": "64Mi", "power.intel.com/performance": "2" });
+        let container = json!({ "name": "c", "image": "i", "resources": { "requests": amounts, "limits": amounts } });
+        let spec = json!({ "containers": [container] });
+        self.make("powerful", metadata, spec).await;
+        let placed = self.run("powerful").await;
+        let own = set(&placed[0][0]);
+        assert_eq!(own.len(), 2, "{placed:?}");
+        for cpu in own.iter() {
+            let file = |name: &str| {
+                let path = format!("sys/devices/system/cpu/cpufreq/policy{}/{name}", cpu.0);
+                fs::read_to_string(root.join(path)).unwrap().trim().to_owned()
+            };
+            until("the profile's frequencies", async || {
+                [file("scaling_min_freq"), file("energy_performance_preference")]
+                    == ["3400000", "performance"]
+            })
+            .await;
+        }
+    }
+
+    async fn a_client_is_beside_its_server(&mut self) {
+        let container = |name: &str, cpu: &str| json!({ "name": name, "image": "i", "resources": { "requests": { "cpu": cpu } } });
+        let spec = json!({ "containers": [container("redis", "2")] });
+        self.make("redis-0", json!({}), spec).await;
+        let server = self.run("redis-0").await;
+        // What else is placed would rather be apart from it.
+        let scope = json!({ "key": "pod/name", "operator": "Matches", "values": ["redis-*"] });
+        let matched = json!({ "key": "name", "operator": "Equals", "values": ["redis"] });
+        let affinity = json!({ "bench": [{ "scope": scope, "match": matched, "weight": 10 }] });
+        let metadata = json!({ "annotations": { "cri-resource-manager.intel.com/affinity": affinity.to_string() } });
+        let spec = json!({ "containers": [container("bench", "2")] });
+        self.make("bench", metadata, spec).await;
+        let client = self.run("bench").await;
+        assert_eq!(client[0][1], server[0][1], "{client:?} {server:?}");
+    }
+}
+
+fn texts(value: &Json) -> Vec<(String, String)> {
+    let entries = value.as_object().into_iter().flatten();
+    entries.map(|(key, text)| (key.clone(), text.as_str().unwrap_or_default().to_owned())).collect()
+}
+
+fn pod_spec(pod: &Json) -> PodSpec {
+    let name = pod["metadata"]["name"].as_str().unwrap();
+    let qos = match pod["status"]["qosClass"].as_str().unwrap() {
+        "Guaranteed" => QosClass::Guaranteed,
+        "Burstable" => QosClass::Burstable,
+        _ => QosClass::BestEffort,
+    };
+    let annotations = texts(&pod["metadata"]["annotations"]);
+    PodSpec { annotations, ..PodSpec::new(name, qos) }
+}
+
+fn container_spec(container: &Json) -> ContainerSpec {
+    let milli = |list: &str| {
+        let amount = container["resources"][list]["cpu"].as_str()?;
+        Some(MilliCpu(amount.parse::<u64>().unwrap() * 1000))
+    };
+    let memory = container["resources"]["limits"]["memory"].is_string();
+    let name = container["name"].as_str().unwrap();
+    let variables = container["env"].as_array().into_iter().flatten();
+    let text = |it: &Json| it.as_str().unwrap_or_default().to_owned();
+    ContainerSpec {
+        cpu_request: milli("requests").unwrap_or_default(),
+        cpu_limit: milli("limits"),
+        memory_limit: memory.then_some(Bytes(64 << 20)),
+        variables: variables.map(|it| (text(&it["name"]), text(&it["value"]))).collect(),
+        ..ContainerSpec::burstable(name, 0)
+    }
+}
