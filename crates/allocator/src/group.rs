@@ -85,11 +85,14 @@ impl Ledger {
         let given = self.given_inside(id).len();
         let shared = usize::from(self.has_sharing_member(id));
         let wanted = request.demand.exclusive().max(given + shared);
-        if wanted == given + held.exclusive.len() {
+        let has = given + held.exclusive.len();
+        // It may have to have others, and not only more or fewer.
+        let is_elsewhere = !request.wishes.cpus.exactly.is_subset(&self.group_cpus(id));
+        if wanted == has && !is_elsewhere {
             return Ok(Vec::new());
         }
         let before = self.holdings.clone();
-        let made = match wanted > given + held.exclusive.len() {
+        let made = match wanted > has || is_elsewhere {
             true => self.grow(request, held, wanted),
             false => Ok(self.shrink(request, held, wanted - given)),
         };
@@ -151,11 +154,15 @@ impl Ledger {
         Ok(moves)
     }
 
-    /// Those of its CPUs that no member has of its own become so many: whole cores stay, or one thread of each. Where siblings are to be idle, those of all of its
-    /// CPUs are.
+    /// Those of its CPUs that no member has of its own become so many: those that the request names, or else whole cores stay, or one thread of each. Where siblings
+    /// are to be idle, those of all of its CPUs are.
     fn shrink(&mut self, request: &Request, held: Allocation, wanted: usize) -> Vec<Move> {
         let wishes = &request.wishes.cpus;
-        let exclusive = choose(&self.pools, &held.exclusive, wanted, wishes.is_spread());
+        let named = wishes.exactly.intersection(&held.exclusive);
+        let exclusive = match named.len() == wanted {
+            true => named,
+            false => choose(&self.pools, &held.exclusive, wanted, wishes.is_spread()),
+        };
         let all = exclusive.union(&self.given_inside(request.id));
         let beside = around(&self.pools, Level::Core, &all).difference(&all);
         let idle = match wishes.siblings {

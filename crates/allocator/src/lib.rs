@@ -18,6 +18,7 @@ mod elsewhere;
 mod grant;
 mod group;
 mod group_offer;
+mod group_place;
 mod home;
 mod id;
 mod ledger;
@@ -48,6 +49,7 @@ pub use compact::{Compaction, Hole, Limits, Wish, plan_compaction, plan_departur
 pub use domain::{domain_around, whole_domain};
 pub use elsewhere::Guest;
 pub use group::open_domains;
+pub use group_place::{Component, domains_around};
 pub use home::NoHome;
 pub use id::ContainerId;
 pub use ledger::{AdoptError, Holdings, Ledger, RelocateError, StaleOffer};

@@ -1,9 +1,13 @@
-//! How near a pool is to what a container wants to be near of. In: a pool, devices, other containers. Out: a distance, an affinity.
+//! How near a pool is to what a container wants to be near of. In: a pool, devices, other containers. Out: a distance, an affinity; the roomiest NUMA node, where that is wanted.
 
-use bayplan_types::NodeSet;
+use std::cmp::Reverse;
+
+use bayplan_topology::Level;
+use bayplan_types::{CpuSet, NodeSet};
 
 use crate::ledger::Ledger;
 use crate::pool::{Pool, PoolId, Pools};
+use crate::request::Request;
 use crate::score::Rejection;
 use crate::wishes::{Near, PlaceWishes, Strictness};
 
@@ -72,4 +76,40 @@ fn links(pools: &Pools, from: PoolId, to: PoolId) -> usize {
     let up = pools.chain(from).take_while(|it| !target.cpus.is_subset(&it.cpus)).count();
     let Some(common) = pools.chain(from).nth(up) else { return up };
     up + pools.chain(to).take_while(|it| it.id != common.id).count()
+}
+
+/// The same request with the wish to be near the roomiest NUMA node; `None` where it does not ask for that, or has other reasons for its place.
+pub(crate) fn near_room(ledger: &Ledger, request: &Request) -> Option<Request> {
+    let place = &request.wishes.place;
+    let is_asked = place.is_balanced && place.near.is_empty() && request.previous.is_none();
+    if !is_asked || request.demand.exclusive() == 0 {
+        return None;
+    }
+    let nodes = roomiest_node(ledger)?;
+    let (name, cpus) = ("balance".to_owned(), CpuSet::new());
+    let near = Near { name, cpus, nodes, strictness: Strictness::Preferred };
+    let mut request = request.clone();
+    request.wishes.place.near = vec![near];
+    Some(request)
+}
+
+/// The NUMA node with the most CPUs that a newcomer may own, in the die and the package of which the same is so; `None` on a machine without NUMA nodes.
+pub(crate) fn roomiest_node(ledger: &Ledger) -> Option<NodeSet> {
+    let pools = ledger.pools();
+    let room = |cpus: &CpuSet| {
+        let pool = pools.get(pools.around(cpus));
+        let load = pool.and_then(|pool| ledger.loads().get(pool.id.index()));
+        let containers = load.map_or(0, |load| load.containers);
+        let open = ledger.open().cpus().intersection(cpus).len();
+        (open, Reverse(containers), Reverse(cpus.first()))
+    };
+    let mut within = pools.cpus();
+    for level in [Level::Package, Level::Die, Level::NumaNode] {
+        let domains = pools.domains.iter().filter(|(it, _)| *it == level);
+        let inside = domains.filter(|(_, cpus)| cpus.is_subset(&within));
+        if let Some((_, cpus)) = inside.max_by_key(|(_, cpus)| room(cpus)) {
+            within = cpus.clone();
+        }
+    }
+    Some(pools.nodes_of(&within)).filter(|nodes| !nodes.is_empty())
 }

@@ -9,6 +9,7 @@ use crate::id::ContainerId;
 use crate::ledger::Ledger;
 use crate::memory::Memory;
 use crate::offer::{Considered, Offer, Refusal};
+use crate::place::near_room;
 use crate::pool::{Pool, PoolId};
 use crate::request::{Demand, Request};
 use crate::requirement::Requirement;
@@ -36,6 +37,9 @@ pub fn offer(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
     }
     if let Some(beside) = offer_beside(ledger, request) {
         return beside;
+    }
+    if let Some(near) = near_room(ledger, request) {
+        return offer(ledger, &near);
     }
     let question = Question::new(ledger, request);
     let search = Search::new(&question);

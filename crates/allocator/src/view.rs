@@ -1,6 +1,6 @@
 //! Which CPUs a request may take. In: the ledger, a request with wishes about CPUs. Out: views, the one that meets all wishes first.
 //!
-//! A wish that is only preferred is dropped when it cannot be met, the least important first: priority, then standing apart, then the core
+//! A wish that is only preferred is dropped when it cannot be met, the least important first: priority, then CPUs to avoid, then standing apart, then the core
 //! kind, then isolation. One thread of each core is given up after all of these. What is required stays in every view.
 
 use std::borrow::Cow;
@@ -238,6 +238,9 @@ fn list_wishes(ledger: &Ledger, wishes: &CpuWishes) -> Vec<Wish> {
     }
     if let Some((level, strictness)) = wishes.apart {
         add(without_owners(ledger, level), strictness, false);
+    }
+    for avoided in &wishes.avoids {
+        add(pools.cpus().difference(avoided), Strictness::Preferred, false);
     }
     if let Some((priority, strictness)) = wishes.priority {
         let cpus = cpus_of_priority(pools, priority);

@@ -74,6 +74,8 @@ pub struct CpuWishes {
     pub core_kind: Option<(CoreKind, Strictness)>,
     /// CPUs of this priority.
     pub priority: Option<(CpuPriority, Strictness)>,
+    /// CPUs that it rather does not have, the most important set first.
+    pub avoids: Vec<CpuSet>,
     /// Rejects places where the CPUs would lie farther apart.
     pub within: Option<Within>,
     /// The same number of CPUs on each of the NUMA nodes, where one node cannot hold them.
@@ -161,6 +163,8 @@ pub struct PlaceWishes {
     pub near: Vec<Near>,
     /// Where they hang on different NUMA nodes: as many exclusive CPUs near each of them, instead of all in one place.
     pub is_near_each: bool,
+    /// A new one with CPUs of its own is on the NUMA node with most room, where no device says more.
+    pub is_balanced: bool,
     /// Containers to be near (above zero) or far from (below zero), -1000 to 1000.
     pub affinity: Vec<(ContainerId, i32)>,
     /// Without a CPU limit: bursts over a domain of this level.

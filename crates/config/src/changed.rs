@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bayplan_allocator::policy::PoolsError;
 use bayplan_node::ChangedConfig;
 use bayplan_node::event::ChangedMachine;
-use bayplan_node::reconfigure::check_reserved;
+use bayplan_node::reconfigure::check_division;
 use bayplan_topology::Topology;
 
 use crate::config::Config;
@@ -17,7 +17,7 @@ impl Config {
     /// # Errors
     /// The reserved CPUs do not fit the machine. As at a start, they may be offline.
     pub fn changed(&self, topology: &Topology) -> Result<ChangedConfig, PoolsError> {
-        check_reserved(topology, &self.reserved_cpus)?;
+        check_division(topology, &self.division())?;
         Ok(ChangedConfig {
             rules: self.rules(),
             groups: Arc::clone(&self.groups),
@@ -26,7 +26,7 @@ impl Config {
             on_no_capacity: self.on_no_capacity,
             doubt_grace: self.doubt_grace(),
             text: self.differences(),
-            machine: ChangedMachine::new(topology, self.policy, &self.reserved_cpus),
+            machine: ChangedMachine::divided(topology, &self.division()),
         })
     }
 

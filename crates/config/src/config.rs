@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_allocator::policy::Policy;
+use bayplan_allocator::policy::{Division, Policy, Reserved};
 use bayplan_enforcement::power::profile_names;
 use bayplan_enforcement::resctrl::ResctrlConfig;
-use bayplan_enforcement::{BlockIoClass, MemoryQos, NO_RECLAIM_CLASS, ReclaimClass};
-use bayplan_node::groups::GroupType;
+use bayplan_enforcement::{
+    BlockIoClass, MemoryQos, NO_RECLAIM_CLASS, NamedScheduling, ReclaimClass,
+};
+use bayplan_node::groups::{GroupType, Load};
 use bayplan_node::settings::{CompactionConfig, OnNoCapacity};
-use bayplan_types::{Bytes, CpuSet};
+use bayplan_types::{Bytes, CpuSet, MilliCpu};
 use bayplan_workload::annotations::{ClassNames, CpuPartition, InterruptRule, Rule};
 use bayplan_workload::{Ceilings, RequestRules};
 use jiff::SignedDuration;
@@ -101,6 +103,10 @@ pub struct Config {
     pub has_map: bool,
     /// CPUs for system pods.
     pub reserved_cpus: CpuSet,
+    /// As many CPUs for system pods as hold this; goes before the list.
+    pub reserved_amount: Option<MilliCpu>,
+    /// CPUs that containers may use at all; empty: every one.
+    pub available_cpus: CpuSet,
     /// How the machine is divided.
     pub policy: Policy,
     /// Pods of these namespaces run on the reserved CPUs; `*` and `?` stand for any text and any character.
@@ -111,6 +117,10 @@ pub struct Config {
     pub ceilings: Ceilings,
     /// Types of groups of containers with a common CPU set.
     pub groups: Arc<[GroupType]>,
+    /// Classes of scheduling.
+    pub scheduling_classes: Vec<NamedScheduling>,
+    /// Kinds of load of groups.
+    pub group_loads: Vec<Load>,
     /// What holds for containers that say nothing themselves.
     pub requests: Requests,
     /// How long kubelet's call waits for bayplan's decision.
@@ -193,11 +203,15 @@ impl Default for Config {
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
             has_map: true,
             reserved_cpus: CpuSet::new(),
+            reserved_amount: None,
+            available_cpus: CpuSet::new(),
             policy: Policy::default(),
             reserved_namespaces: vec!["kube-system".to_owned()],
             permissions: Vec::new(),
             ceilings: Ceilings::default(),
             groups: Arc::default(),
+            group_loads: Vec::new(),
+            scheduling_classes: Vec::new(),
             requests: Requests::default(),
             decision_timeout: Duration::from_secs(5),
             runtime_timeout: Duration::from_secs(10),
@@ -246,6 +260,16 @@ impl Config {
         }
     }
 
+    /// How the machine is divided, and which CPUs of it are used.
+    pub fn division(&self) -> Division {
+        let list = || Reserved::List(self.reserved_cpus.clone());
+        Division {
+            policy: self.policy,
+            reserved: self.reserved_amount.map_or_else(list, Reserved::Amount),
+            available: self.available_cpus.clone(),
+        }
+    }
+
     /// Classes that pods can name.
     fn class_names(&self) -> ClassNames {
         const ROOTS: [&str; 4] = ["", "DEFAULT", "SYSTEM_DEFAULT", "system/default"];
@@ -256,6 +280,7 @@ impl Config {
             cpu: self.cpu_classes.classes.keys().cloned().chain(profiles).collect(),
             resctrl: resctrl.chain(ROOTS).map(str::to_owned).collect(),
             block_io: self.block_io_classes.keys().cloned().collect(),
+            scheduling: self.scheduling_classes.iter().map(|it| it.name.clone()).collect(),
             reclaim: reclaim.chain([NO_RECLAIM_CLASS.to_owned()]).collect(),
         }
     }

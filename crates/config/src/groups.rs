@@ -1,7 +1,14 @@
 //! The key `groups`: types of groups of containers with a common CPU set. In: a tree of the file. Out: types, or every mistake in them.
 
 mod fields;
+mod links;
+mod loads;
+mod scheduling;
 mod shown;
+
+pub(super) use links::link;
+pub(super) use loads::GroupLoads;
+pub(super) use scheduling::SchedulingClasses;
 
 use bayplan_workload::annotations::Condition;
 use serde_json::{Value as Json, json};
@@ -77,7 +84,7 @@ fn overlapping(types: &[GroupType], value: &Node) -> Vec<ConfigError> {
     errors
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 17] = [
     "name",
     "members",
     "instances",
@@ -91,9 +98,11 @@ const KEYS: [&str; 13] = [
     "pinMemory",
     "cpuClass",
     "shareIdle",
+    "loads",
+    "components",
+    "componentCreation",
+    "schedulingClass",
 ];
-/// Known from the systems that groups come from, and not carried out.
-const NOT_YET: [&str; 5] = ["schedulingClass", "loads", "components", "componentCreation", "usage"];
 
 fn group_type(node: &Node, errors: &mut Vec<ConfigError>) -> GroupType {
     let mut read = GroupType::new("");
@@ -106,20 +115,25 @@ fn group_type(node: &Node, errors: &mut Vec<ConfigError>) -> GroupType {
             "instances" => {
                 read.instances = fields::instances(&mut fields.inner("instances", value), value)
             }
-            "size" => read.size = fields::size(&mut fields.inner("size", value)),
+            "size" => (read.size, read.follows) = fields::size(&mut fields.inner("size", value)),
             "inside" => read.inside = fields.word(&key, value, INSIDE).unwrap_or_default(),
             "capacity" => read.capacity = fields::capacity(&mut fields.inner("capacity", value)),
             "priority" => {
                 read.priority = fields.word(&key, value, fields::PRIORITIES).unwrap_or_default();
             }
-            "cpus" => (read.cpus, read.near) = fields::cpus(&mut fields.inner("cpus", value)),
+            "cpus" => (read.cpus, read.place) = fields::cpus(&mut fields.inner("cpus", value)),
             "cpuClass" => read.cpu_class = fields.text(&key, value).map(str::to_owned),
             "shareIdle" => shares_idle = fields.word(&key, value, fields::IDLE_LEVELS),
+            "loads" => read.loads = fields::loads(&mut fields, value),
+            "components" => read.components = texts(&mut fields, &key, value),
+            "componentCreation" => {
+                read.creation = fields.word(&key, value, fields::CREATIONS).unwrap_or_default();
+            }
             "memoryTypes" => read.memory_kinds = fields.memory_kinds(value),
-            "pinCPU" => read.pins_cpus = fields.flag(&key, value).unwrap_or(true),
-            "pinMemory" => read.pins_memory = fields.flag(&key, value).unwrap_or(true),
-            other if NOT_YET.contains(&other) => {
-                fields.wrong(at, format!("`{other}` is not supported yet; leave it out"));
+            "pinCPU" => read.pins_cpus = fields.flag(&key, value),
+            "pinMemory" => read.pins_memory = fields.flag(&key, value),
+            "schedulingClass" => {
+                read.scheduling_class = fields.text(&key, value).map(str::to_owned);
             }
             other => fields.unknown(at, other, &KEYS),
         }
@@ -142,7 +156,7 @@ fn members(fields: &mut Fields<'_>) -> Members {
     for (at, key, value) in fields.entries() {
         match key.as_str() {
             "namespaces" => read.namespaces = texts(fields, &key, value),
-            "match" => read.conditions = conditions(fields, value),
+            "match" => read.conditions = conditions(fields, &key, value),
             "annotation" => read.by_annotation = fields.flag(&key, value).unwrap_or(true),
             "all" => read.all = fields.flag(&key, value).unwrap_or(false),
             other => fields.unknown(at, other, &KEYS),
@@ -151,16 +165,25 @@ fn members(fields: &mut Fields<'_>) -> Members {
     read
 }
 
-fn conditions(fields: &mut Fields<'_>, value: &Node) -> Vec<Condition> {
+/// The expressions of a key of the file, or every mistake in them.
+pub(super) fn read_conditions(field: &Field<'_>) -> Result<Vec<Condition>, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let mut fields = Fields::new(field.key, field.value, &mut errors);
+    let read = conditions(&mut fields, "expressions", field.value);
+    if errors.is_empty() { Ok(read) } else { Err(errors) }
+}
+
+/// Expressions of the key `what`.
+fn conditions(fields: &mut Fields<'_>, what: &str, value: &Node) -> Vec<Condition> {
     let Value::List(items) = &value.value else {
-        fields.wrong(value.at, "`match` is no list of {key, operator, values}".to_owned());
+        fields.wrong(value.at, format!("`{what}` is no list of {{key, operator, values}}"));
         return Vec::new();
     };
     let mut read = Vec::new();
     for item in items {
         match Condition::read(&as_json(item)) {
             Ok(condition) => read.push(condition),
-            Err(why) => fields.wrong(item.at, format!("`match`: {why}")),
+            Err(why) => fields.wrong(item.at, format!("`{what}`: {why}")),
         }
     }
     read
@@ -181,7 +204,6 @@ fn as_json(node: &Node) -> Json {
 mod tests {
     use std::path::Path;
 
-    use crate::import::REFUSED;
     use expect_test::{Expect, expect};
 
     use crate::{ConfigFile, parse_config};
@@ -225,7 +247,7 @@ groups:
 groups:
 - members: {namespaces: shop, match: [{key: nme, operator: In}], some: true}
 - {name: "a b", size: {requests: {min: 4, max: 2}}, inside: exclusive}
-- {name: c, size: {fixed: 0}, instances: {by: "${nothing}", max: many}, schedulingClass: fast}
+- {name: c, size: {fixed: 0}, instances: {by: "${nothing}", max: many}}
 - {name: c, size: {list: ["1-2", "2-3"]}, capacity: {pods: 0}}
 - {name: none, size: {domain: core}, inside: slots}
 - {name: d, size: {fixed: 1, list: []}, cpus: {within: core, isolated: maybe}}
@@ -234,29 +256,28 @@ groups:
         check(
             text,
             expect![[r#"
-            f:3:3: `groups`: a type has no `name`
-            f:3:25: `groups.members`: `namespaces` is no list
-            f:3:39: `groups.members`: `match`: In needs some value, not 0
-            f:3:66: `groups.members`: unknown key `some`; known are namespaces, match, annotation, all
-            f:4:10: `groups`: `a b` is no name for a type: expected letters, digits, `.`, `_`, `-`, and not `none`
-            f:4:34: `groups.size.requests`: `max` is less than `min`, which is 4
-            f:4:61: `groups`: `inside` is `exclusive`, expected share, slots, guaranteed-exclusive
-            f:5:27: `groups.size`: `fixed` is `0`, expected 1 to 65536
-            f:5:47: `groups.instances`: `by` is `${nothing}`, expected type, pod, namespace, or a text with keys such as `${pod/labels/app}`
-            f:5:66: `groups.instances`: `max` is no number, percentage (`50%`), amount (`8 CPUs`) or `unlimited`
-            f:5:73: `groups`: `schedulingClass` is not supported yet; leave it out
-            f:6:3: two types of `groups` are called `c`
-            f:6:3: CPUs 2 stand in two lists of `groups`
-            f:6:60: `groups.capacity`: `pods` is `0`, expected 1 to 65536 or unlimited
-            f:7:3: `groups`: `none`: slots need a size that is a list of CPUs
-            f:7:10: `groups`: `none` is no name for a type: expected letters, digits, `.`, `_`, `-`, and not `none`
-            f:7:31: `groups.size`: `domain` is `core`, expected l3, numa, die, package, machine
-            f:8:19: `groups.size`: expected one of requests, fixed, list, domain
-            f:8:56: `groups.cpus`: `within` is `core`, expected l3, numa, die, package, machine
-            f:8:72: `groups.cpus`: `isolated` is `maybe`, expected no, prefer, require
-            f:9:3: `groups`: expected lines of `key: value`
-            f:9:3: `groups`: a type has no `name`
-            f:9:3: two types of `groups` are called ``"#]],
+                f:3:3: `groups`: a type has no `name`
+                f:3:25: `groups.members`: `namespaces` is no list
+                f:3:39: `groups.members`: `match`: In needs some value, not 0
+                f:3:66: `groups.members`: unknown key `some`; known are namespaces, match, annotation, all
+                f:4:10: `groups`: `a b` is no name for a type: expected letters, digits, `.`, `_`, `-`, and not `none`
+                f:4:34: `groups.size.requests`: `max` is less than `min`, which is 4
+                f:4:61: `groups`: `inside` is `exclusive`, expected share, slots, guaranteed-exclusive
+                f:5:27: `groups.size`: `fixed` is `0`, expected 1 to 65536
+                f:5:47: `groups.instances`: `by` is `${nothing}`, expected type, pod, namespace, or a text with keys such as `${pod/labels/app}`
+                f:5:66: `groups.instances`: `max` is no number, percentage (`50%`), amount (`8 CPUs`) or `unlimited`
+                f:6:3: two types of `groups` are called `c`
+                f:6:3: CPUs 2 stand in two lists of `groups`
+                f:6:60: `groups.capacity`: `pods` is `0`, expected 1 to 65536 or unlimited
+                f:7:3: `groups`: `none`: slots need a size that is a list of CPUs
+                f:7:10: `groups`: `none` is no name for a type: expected letters, digits, `.`, `_`, `-`, and not `none`
+                f:7:31: `groups.size`: `domain` is `core`, expected l3, numa, die, package, machine
+                f:8:19: `groups.size`: expected one of requests, usage, fixed, list, domain
+                f:8:56: `groups.cpus`: `within` is `core`, expected l3, numa, die, package, machine
+                f:8:72: `groups.cpus`: `isolated` is `maybe`, expected no, prefer, require
+                f:9:3: `groups`: expected lines of `key: value`
+                f:9:3: `groups`: a type has no `name`
+                f:9:3: two types of `groups` are called ``"#]],
         );
         check(
             "groups: {a: 1}\n",
@@ -264,24 +285,5 @@ groups:
                 "f:1:9: `groups` is no list, expected a list of types such as {name: web, members: {namespaces: [shop]}, size: {requests: {min: 1, max: 8}}}"
             ],
         );
-    }
-
-    /// Importers leave out what this parser refuses, and nothing else.
-    #[test]
-    fn importers_know_what_is_not_supported_yet() {
-        for key in REFUSED {
-            let Some(path) = key.strip_prefix("groups[].") else { continue };
-            let nest = |inner: String, name: &str| format!("{{{name}: {inner}}}");
-            let nested = path.split('.').rev().fold("x".to_owned(), nest);
-            let inner = nested.trim_start_matches('{').strip_suffix('}').unwrap();
-            let text = format!("groups:\n- {{name: a, {inner}}}\n");
-            let refused = ConfigFile::parse(Path::new("f"), &text).unwrap_err().to_string();
-            let last = path.rsplit('.').next().unwrap();
-            assert!(refused.contains(&format!("`{last}`")), "{text}{refused}");
-        }
-        for key in super::NOT_YET {
-            let is_known = |it: &&str| it.rsplit(['.', ']']).next() == Some(key);
-            assert!(REFUSED.iter().any(is_known), "{key}");
-        }
     }
 }

@@ -32,17 +32,8 @@ pub use self::input::{ImportError, Input, Target};
 pub use self::report::{Counts, Fate, Imported, Note};
 use self::walk::Walk;
 
-/// Keys of groups that are not carried out yet.
-pub const REFUSED: &[&str] = &[
-    "groups[].size.usage",
-    "groups[].schedulingClass",
-    "groups[].loads",
-    "groups[].components",
-    "groups[].componentCreation",
-    "groups[].cpus.balance",
-    "groups[].cpus.far",
-    "groupLoads",
-];
+/// Keys that are not carried out yet.
+pub const REFUSED: &[&str] = &[];
 
 /// Imports all files into one configuration. Of two files that say the same key, the first decides.
 ///

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Component, PathBuf};
 use std::time::Duration;
 
-use bayplan_types::{Bytes, CpuSet};
+use bayplan_types::{Bytes, CpuSet, MilliCpu};
 use bayplan_workload::annotations::{Words, known_as};
 use serde_json::{Value as Json, json};
 
@@ -30,6 +30,8 @@ pub(super) enum Kind {
     Address(Place<Option<SocketAddr>>),
     /// A CPU list.
     Cpus(Place<CpuSet>),
+    /// A CPU list, or an amount for which the machine has the CPUs chosen.
+    CpusOrAmount(Place<CpuSet>, Place<Option<MilliCpu>>),
     /// Several names.
     Names(Place<Vec<String>>),
     /// Several directories in containers.
@@ -108,6 +110,8 @@ pub(super) struct Field<'a> {
 
 const DURATION_MIN: Duration = Duration::from_millis(10);
 const DURATION_MAX: Duration = Duration::from_secs(3600);
+/// More CPU time than any machine has, in thousandths of a CPU.
+const AMOUNT_MAX: u64 = 65_536_000;
 const UNITS: [(&str, u32); 4] = [("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
 const FILTER: &str =
     "off, error, warn, info, debug or trace, or levels by crate such as bayplan_cri=debug,info";
@@ -122,6 +126,10 @@ impl Kind {
             Kind::PathOr(other, _) => format!("an absolute path, or {other}"),
             Kind::Address(_) => PORTS.to_owned(),
             Kind::Cpus(_) => "a CPU list such as \"0,28\" or \"0-3\"".to_owned(),
+            Kind::CpusOrAmount(..) => {
+                "a CPU list such as \"0,28\" or \"0-3\", or an amount such as 750m or 2 CPUs"
+                    .to_owned()
+            }
             Kind::Names(_) => "a list of names such as [kube-system, monitoring]".to_owned(),
             Kind::Directories(_) => {
                 "a list of absolute paths in containers, each once and not /, such as [/.bayplan]"
@@ -172,6 +180,15 @@ impl Kind {
                 Ok(cpus) => put(place(config), Some(cpus)),
                 Err(error) => return Err(self.wrong(field, &format!("`{text}` ({error})"))),
             },
+            Kind::CpusOrAmount(list, amount) => {
+                match (parse_amount(text), text.parse::<CpuSet>()) {
+                    (Some(some), _) => put(amount(config), Some(Some(some))),
+                    (None, Ok(cpus)) => put(list(config), Some(cpus)),
+                    (None, Err(error)) => {
+                        return Err(self.wrong(field, &format!("`{text}` ({error})")));
+                    }
+                }
+            }
             Kind::Duration(place) => put(place(config), parse_duration(text)),
             Kind::Count(min, max, place) => {
                 let count = text.parse().ok().filter(|count| (min..=max).contains(&count));
@@ -255,6 +272,10 @@ impl Kind {
                 None => json!("off"),
             },
             Kind::Cpus(place) => json!(place(config).to_string()),
+            Kind::CpusOrAmount(list, amount) => match amount(config) {
+                Some(amount) => json!(format!("{}m", amount.0)),
+                None => json!(list(config).to_string()),
+            },
             Kind::Names(place) => json!(place(config)),
             Kind::Directories(place) => json!(place(config)),
             Kind::Duration(place) => json!(render_duration(*place(config))),
@@ -289,6 +310,11 @@ impl Kind {
                 { "enum": ["off", false] },
                 { "type": "string", "pattern": r"^([0-9.]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$" },
             ]}),
+            Kind::CpusOrAmount(..) => json!({
+                "type": ["string", "integer"],
+                "minimum": 0,
+                "pattern": "^$|^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$|^[0-9]+m$|^[0-9]+ CPUs?$",
+            }),
             Kind::Cpus(_) => json!({
                 "type": ["string", "integer"],
                 "minimum": 0,
@@ -401,4 +427,51 @@ pub(super) fn render_memory(memory: Option<Bytes>) -> String {
     let fits = |shift: u32| bytes > 0 && bytes.is_multiple_of(1 << shift);
     let (unit, shift) = UNITS.into_iter().find(|(_, shift)| fits(*shift)).unwrap_or(("Ki", 10));
     format!("{}{unit}", bytes >> shift)
+}
+
+/// `750m`, `2 CPUs`; a number alone is a CPU.
+fn parse_amount(text: &str) -> Option<MilliCpu> {
+    let whole = || text.strip_suffix(" CPUs").or_else(|| text.strip_suffix(" CPU"));
+    let milli = match text.strip_suffix('m') {
+        Some(milli) => milli.parse::<u64>().ok()?,
+        None => whole()?.parse::<u64>().ok()?.checked_mul(1000)?,
+    };
+    (1..=AMOUNT_MAX).contains(&milli).then_some(MilliCpu(milli))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use expect_test::{Expect, expect};
+
+    use crate::ConfigFile;
+
+    fn check(text: &str, expected: Expect) {
+        let shown = match ConfigFile::parse(Path::new("f"), &format!("reservedCpus: {text}\n")) {
+            Ok(file) => file.config.differences(),
+            Err(errors) => errors.to_string(),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn reserved_cpus_are_a_list_or_an_amount() {
+        check("\"0,28\"", expect![[r#"{"reservedCpus":"0,28"}"#]]);
+        check("2", expect![[r#"{"reservedCpus":"2"}"#]]);
+        check("750m", expect![[r#"{"reservedCpus":"750m"}"#]]);
+        check("2 CPUs", expect![[r#"{"reservedCpus":"2000m"}"#]]);
+        check(
+            "0m",
+            expect![[
+                r#"f:1:15: `reservedCpus` is `0m` (`0m` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3", or an amount such as 750m or 2 CPUs"#
+            ]],
+        );
+        check(
+            "1.5",
+            expect![[
+                r#"f:1:15: `reservedCpus` is `1.5` (`1.5` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3", or an amount such as 750m or 2 CPUs"#
+            ]],
+        );
+    }
 }

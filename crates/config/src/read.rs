@@ -6,6 +6,7 @@ use super::cpu_classes::trees::unknown_classes;
 use super::errors::{ConfigError, ConfigErrors};
 use super::exclusions::exclusions;
 use super::foreign::foreign;
+use super::groups::link;
 use super::kind::{Field, Kind};
 use super::settings::Settings;
 use super::sockets::shared_paths;
@@ -129,6 +130,10 @@ impl Reader {
             Value::Map(entries) => self.entries("", entries),
             Value::Scalar(_) | Value::List(_) => self
                 .mistake(root.at, "expected `key: value` lines such as `reservedCpus: \"0,28\"`"),
+        }
+        let at = self.file.place("groups");
+        for message in link(&mut self.file.config) {
+            self.mistake(at, message);
         }
         for (at, message) in exclusions(&self.file.settings()) {
             self.mistake(at, message);

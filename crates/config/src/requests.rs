@@ -3,11 +3,13 @@
 //! Kubelet's options and those of nri-plugins have the meaning that they have there, in the spelling of this file or in theirs. What they
 //! ask for is either done, or refused with a reason: an option that does nothing would be believed. Which exclude each other: `exclusions.rs`.
 
-use bayplan_allocator::{Packing, Siblings, Strictness, Wishes, Within};
+use bayplan_allocator::{Packing, Preserve, Siblings, Strictness, Wishes, Within};
 use bayplan_topology::Level;
 use bayplan_types::CpuPriority;
 use bayplan_workload::RequestRules;
-use bayplan_workload::annotations::Words;
+use bayplan_workload::annotations::{Condition, Words};
+
+pub(crate) mod trees;
 
 /// The options as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +42,14 @@ pub struct Requests {
     pub policy: TopologyPolicy,
     /// The policy is about whole pods.
     pub is_for_pods: bool,
+    /// CPUs and memory nodes of containers stay as the runtime made them.
+    pub preserve: Preserve,
+    /// The same for containers for which one of these holds.
+    pub preserved: Vec<Condition>,
+    /// Exclusive CPUs as equal parts of several NUMA nodes, and on the one with most room.
+    pub numa_strategy: (bool, bool),
+    /// Other threads of cores of Koordinator's LSE pods are used.
+    pub lse_uses_siblings: bool,
 }
 
 /// Kubelet's `topologyManagerPolicy`.
@@ -63,6 +73,9 @@ pub(super) const POLICIES: &Words<TopologyPolicy> = &[
     ("single-numa-node", TopologyPolicy::SingleNumaNode),
 ];
 
+/// Whether something is set; what is kept is whether it is left alone.
+pub(super) const PINS: &Words<bool> = &[("true", false), ("false", true)];
+
 pub(super) const SCOPES: &Words<bool> = &[("container", false), ("pod", true)];
 
 impl Requests {
@@ -72,7 +85,8 @@ impl Requests {
         wishes.cpus.siblings = self.siblings;
         wishes.cpus.priority = self.priority.map(|priority| (priority, Strictness::Preferred));
         wishes.cpus.only_whole_cores = self.only_whole_cores;
-        wishes.cpus.is_even = self.across_numa;
+        wishes.cpus.is_even = self.across_numa || self.numa_strategy.0;
+        wishes.place.is_balanced = self.numa_strategy.1;
         wishes.cpus.packing = if self.across_cores { Packing::Spread } else { Packing::Packed };
         wishes.cpus.within = match (self.policy, self.by_socket) {
             (TopologyPolicy::None | TopologyPolicy::BestEffort, _) => None,
@@ -91,6 +105,9 @@ impl Requests {
             colocate_pods: self.colocate_pods,
             colocate_namespaces: self.colocate_namespaces,
             wishes,
+            preserve: self.preserve,
+            preserved: self.preserved.clone(),
+            lse_uses_siblings: self.lse_uses_siblings,
             ..RequestRules::default()
         }
     }

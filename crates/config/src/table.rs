@@ -4,18 +4,19 @@ use bayplan_allocator::policy::Policy;
 use bayplan_node::settings::OnNoCapacity;
 use bayplan_types::Bytes;
 use bayplan_workload::annotations::{
-    BURST, FLAG, INTERRUPTS, PARTITION, PRIORITY, SIBLINGS, Words,
+    BURST, FLAG, INTERRUPTS, NUMA_STRATEGY, PARTITION, PRIORITY, SIBLINGS, Words,
 };
 
 use super::block_io::BlockIoClasses;
 use super::cpu_classes::CpuUse;
 use super::cpu_classes::trees::{ClassOf, Classes, Schedule, Zone};
-use super::groups::GroupTypes;
+use super::groups::{GroupLoads, GroupTypes, SchedulingClasses};
 use super::kind::{Kind, OneOf};
 use super::permissions::Permissions;
 use super::rebalance::trees::{ForbiddenKnobs, MODES, NamespaceModes};
 use super::reclaim::ReclaimClasses;
-use super::requests::{POLICIES, SCOPES};
+use super::requests::trees::Preserved;
+use super::requests::{PINS, POLICIES, SCOPES};
 use super::resctrl::{ResctrlOptionsTree, ResctrlPartitions};
 use crate::config::{CounterSet, EnforcementMode, FrontEnd, OnFailure};
 
@@ -224,8 +225,15 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "reservedCpus",
         when: When::Now,
-        kind: Kind::Cpus(|it| &mut it.reserved_cpus),
-        text: "CPUs for system pods, best those of kubelet's reservedSystemCPUs. Empty: system pods share with all others.",
+        kind: Kind::CpusOrAmount(|it| &mut it.reserved_cpus, |it| &mut it.reserved_amount),
+        text: "CPUs for system pods, best those of kubelet's reservedSystemCPUs; or an amount (750m, 2 CPUs), for which the lowest cores are taken, whole \
+               ones first. Empty: system pods share with all others.",
+    },
+    Key {
+        name: "availableCpus",
+        when: When::Now,
+        kind: Kind::Cpus(|it| &mut it.available_cpus),
+        text: "CPUs that Bayplan uses at all, the reserved ones included; no container that it places runs on others. Empty: every CPU.",
     },
     Key {
         name: "reservedNamespaces",
@@ -240,6 +248,20 @@ pub(super) const KEYS: &[Key] = &[
         text: "Types of groups: containers with a common CPU set that others do not use. A container belongs to the first type with members that \
                match it (namespaces, match, all), or to the one that its pod names (bayplan.dev/group). Groups have as many CPUs as their members \
                request, a number, a list, or a whole domain. docs/groups.md has examples.",
+    },
+    Key {
+        name: "groupLoads",
+        when: When::Now,
+        kind: Kind::Tree(&GroupLoads),
+        text: "Kinds of load that groups can name (loads): groups with the same one are rather not on the same core or L2 cache (level: core, l2), nor are two \
+               CPUs of one group (overloadsInGroup: true).",
+    },
+    Key {
+        name: "schedulingClasses",
+        when: When::Now,
+        kind: Kind::Tree(&SchedulingClasses),
+        text: "When threads and I/O of containers have their turn: classes with policy: idle (its pods run where no other of their QoS class wants to) and ioClass (rt, be, \
+               idle), for groups (schedulingClass), pods (bayplan.dev/scheduling-class), namespaces and qosClasses.",
     },
     Key {
         name: "permissions",
@@ -313,6 +335,38 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Word(&OneOf(BURST, |it| &mut it.requests.burst_level)),
         text: "Containers without a CPU limit burst over a system, package, die, numa or l3cache; none: wherever there is most room.",
+    },
+    Key {
+        name: "requests.pinCpu",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(PINS, |it| &mut it.requests.preserve.cpus)),
+        text: "Containers get a CPU set. With false it stays as the runtime made it, and none has CPUs of its own, but in a group that says pinCPU: true.",
+    },
+    Key {
+        name: "requests.pinMemory",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(PINS, |it| &mut it.requests.preserve.memory)),
+        text: "Containers get memory nodes. With false these stay as the runtime made them, but in a group that says pinMemory: true.",
+    },
+    Key {
+        name: "requests.preserve",
+        when: When::Now,
+        kind: Kind::Tree(&Preserved),
+        text: "Containers that keep the CPUs and memory nodes which the runtime gives them: those for which one of these expressions holds, such as \
+               {key: namespace, operator: In, values: [infra]}.",
+    },
+    Key {
+        name: "requests.numaStrategy",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(NUMA_STRATEGY, |it| &mut it.requests.numa_strategy)),
+        text: "New exclusive CPUs on the NUMA node that is filled most (most-allocated), on the one with most room (least-allocated), or in equal parts \
+               where they need several (distribute-evenly).",
+    },
+    Key {
+        name: "requests.lseIdleSiblings",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(PINS, |it| &mut it.requests.lse_uses_siblings)),
+        text: "Other threads of the cores of Koordinator's LSE pods stay idle; with false other containers use them.",
     },
     Key {
         name: "requests.colocatePods",

@@ -141,8 +141,8 @@ fn every_mistake_is_listed_with_line_and_column() {
          decisionTimeout: 2\nonFailure:\n  - open\nreservedNamespaces: [a, [b]]\nlog:\nsocket: /b\n",
         expect![[r#"
             config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
-            config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3"
-            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are frontEnd, nri, kubelet, socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, map, policy, reservedCpus, reservedNamespaces, groups, permissions, closedCpus, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, resctrl, cpuClasses, enforcement, sweepInterval, resourcesDirectories, observeInterval, probes, counters, bestEffort, rebalance, hostRoot, log
+            config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3", or an amount such as 750m or 2 CPUs
+            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are frontEnd, nri, kubelet, socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, map, policy, reservedCpus, availableCpus, reservedNamespaces, groups, groupLoads, schedulingClasses, permissions, closedCpus, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, resctrl, cpuClasses, enforcement, sweepInterval, resourcesDirectories, observeInterval, probes, counters, bestEffort, rebalance, hostRoot, log
             config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
             config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
             config.yaml:7:3: `onFailure` is a list, expected one of open, closed
@@ -220,7 +220,7 @@ fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
             config.yaml:1:1: `siblings` stands below `requests:`, not here
             config.yaml:3:3: `enabled` stands below `compaction:`, not here
             config.yaml:5:3: `socket` stands below `nri:`, not here
-            config.yaml:6:11: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, qosPerContainer, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"#]],
+            config.yaml:6:11: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, qosPerContainer, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, pinCpu, pinMemory, preserve, numaStrategy, lseIdleSiblings, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"#]],
     );
 }
 
@@ -272,9 +272,15 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         reservedCpus: "0"  # line 9 of the file
 
+        availableCpus: ""
+
         reservedNamespaces: [x]  # line 10 of the file
 
         groups: []
+
+        groupLoads: []
+
+        schedulingClasses: []
 
         permissions: []
 
@@ -289,6 +295,11 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
           siblings: pair
           defaultCpuPriority: none
           unlimitedBurstable: none
+          pinCpu: true
+          pinMemory: true
+          preserve: []
+          numaStrategy: most-allocated
+          lseIdleSiblings: true
           colocatePods: false
           colocateNamespaces: false
           fullPcpusOnly: false

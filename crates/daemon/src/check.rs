@@ -136,7 +136,7 @@ pub fn check_topology(config: &Config, topology: &Topology) -> Vec<Finding> {
     };
     findings.extend(check_limits(topology));
     findings.push(check_reserved(config, topology));
-    let isolated = isolated_reserved(topology, &config.reserved_cpus);
+    let isolated = isolated_reserved(topology, &config.division().reserved_on(topology));
     findings.extend(isolated.map(|message| finding("reserved", Severity::Warning, message)));
     findings.extend(check_wants(config, topology));
     findings
@@ -193,7 +193,12 @@ fn check_limits(topology: &Topology) -> Vec<Finding> {
 }
 
 fn check_reserved(config: &Config, topology: &Topology) -> Finding {
-    match pools(topology, config.policy, &config.reserved_cpus) {
+    let division = config.division();
+    if let Err(error) = division.check(topology) {
+        return finding("reserved", Severity::Failure, format!("reservedCpus: {error}"));
+    }
+    let reserved = division.reserved_on(topology);
+    match pools(&division.machine(topology), config.policy, &reserved) {
         Err(PoolsError::ReservedNotOnline { missing, .. })
             if missing.is_subset(topology.offline()) =>
         {
@@ -201,21 +206,21 @@ fn check_reserved(config: &Config, topology: &Topology) -> Finding {
             finding("reserved", Severity::Warning, message)
         }
         Err(error) => finding("reserved", Severity::Failure, format!("reservedCpus: {error}")),
-        Ok(_) if config.reserved_cpus.is_empty() => finding(
+        Ok(_) if reserved.is_empty() => finding(
             "reserved",
             Severity::Warning,
             "no CPUs are reserved, so system pods share with all others; set reservedCpus to those that kubelet \
              reserves (reservedSystemCPUs)",
         ),
-        Ok(_) if config.reserved_cpus.intersects(&topology.withheld()) => finding(
+        Ok(_) if reserved.intersects(&topology.withheld()) => finding(
             "reserved",
             Severity::Warning,
             format!(
                 "reservedCpus: {} are not allowed to containers, so system pods cannot run there",
-                config.reserved_cpus.intersection(&topology.withheld())
+                reserved.intersection(&topology.withheld())
             ),
         ),
-        Ok(_) => finding("reserved", Severity::Ok, format!("CPUs {}", config.reserved_cpus)),
+        Ok(_) => finding("reserved", Severity::Ok, format!("CPUs {reserved}")),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bayplan_node::reconfigure::check_reserved;
+use bayplan_node::reconfigure::check_division;
 use bayplan_probes::CounterChoice;
 use bayplan_topology::Topology;
 use tokio::sync::watch;
@@ -92,7 +92,7 @@ pub fn check_config_on(
     let mut wrong = |key: &str, message: String| {
         errors.push(ConfigError { at: file.place(key), message: format!("`{key}`: {message}") });
     };
-    if let Err(error) = check_reserved(topology, &file.config.reserved_cpus) {
+    if let Err(error) = check_division(topology, &file.config.division()) {
         wrong("reservedCpus", error.to_string());
     }
     if let Err(error) = find_group(&file.config.control_group) {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bayplan_allocator::policy::Policy;
+use bayplan_allocator::policy::Division;
 use bayplan_host::disk::Disks;
 use bayplan_host::{CLAIMS_FILE, pods_limit_files, read_claimed_cpus};
 use bayplan_node::event::{ChangedMachine, Event};
@@ -214,27 +214,24 @@ pub(crate) struct Ground {
     pub(crate) topology: Topology,
     /// What was read of it; `None` for a fixed one.
     pub(crate) files: Option<Arc<str>>,
-    pub(crate) policy: Policy,
-    pub(crate) reserved: CpuSet,
+    /// What the configuration makes of it.
+    division: Division,
 }
 
 impl Ground {
     /// At the start.
     pub(crate) fn new(machine: &Machine, config: &Config) -> Arc<Mutex<Ground>> {
-        let mut ground = Ground {
+        let ground = Ground {
             topology: machine.topology.clone(),
             files: machine.files(),
-            policy: Policy::default(),
-            reserved: CpuSet::new(),
+            division: config.division(),
         };
-        ground.reconfigure(config);
         Arc::new(Mutex::new(ground))
     }
 
     /// With another configuration.
     pub(crate) fn reconfigure(&mut self, config: &Config) {
-        self.policy = config.policy;
-        self.reserved = config.reserved_cpus.clone();
+        self.division = config.division();
     }
 }
 
@@ -296,7 +293,7 @@ impl Watch {
             tracing::warn!("{error:#}; claimed of the DRA CPU driver is what was before");
         }
         let mut ground = self.ground.lock().await;
-        let machine = ChangedMachine::new(&topology, ground.policy, &ground.reserved);
+        let machine = ChangedMachine::divided(&topology, &ground.division);
         let machine = Box::new(machine.with_files(Some(Arc::clone(&files))));
         // The others have been logged.
         let is_new = |oddity| !ground.topology.oddities().contains(oddity);

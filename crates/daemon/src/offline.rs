@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bayplan_host::journal::Journal;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::mode::{Mode, ModePlan, ModeReport};
-use bayplan_node::reconfigure::check_reserved;
+use bayplan_node::reconfigure::check_division;
 use bayplan_types::CpuSet;
 use tokio::sync::watch;
 
@@ -40,8 +40,9 @@ impl Offline {
         let machine = Machine::of_host(&config.host_root, &config.state_dir)?;
         let mut config = config.clone();
         // What is wrong with them must not keep containers where they are; nothing is placed.
-        if check_reserved(machine.topology(), &config.reserved_cpus).is_err() {
-            config.reserved_cpus = CpuSet::new();
+        if check_division(machine.topology(), &config.division()).is_err() {
+            (config.reserved_cpus, config.reserved_amount) = (CpuSet::new(), None);
+            config.available_cpus = CpuSet::new();
         }
         let (live, current) = watch::channel(Arc::new(config.clone()));
         let core = Core::start(&config, &machine, &current).await?;

@@ -10,7 +10,7 @@ use bayplan_host::kernel::{DiskKernel, Kernel as _};
 use bayplan_node::event::fingerprint;
 use bayplan_node::history::Entry;
 use bayplan_node::known::Known;
-use bayplan_node::reconfigure::check_reserved;
+use bayplan_node::reconfigure::check_division;
 use bayplan_node::record::replay;
 use bayplan_node::state::{NodeState, Origin};
 use bayplan_topology::Topology;
@@ -27,9 +27,10 @@ use crate::resources_dir::{has_files, resources_root};
 use crate::start_error::StartError;
 
 fn pools_at_start(topology: &Topology, config: &Config) -> Result<Pools, StartError> {
-    let reserved = &config.reserved_cpus;
-    check_reserved(topology, reserved).map_err(StartError::Pools)?;
-    let pools = surviving_pools(topology, config.policy, reserved);
+    let division = config.division();
+    check_division(topology, &division).map_err(StartError::Pools)?;
+    let reserved = &division.reserved_on(topology);
+    let pools = surviving_pools(&division.machine(topology), config.policy, reserved);
     let missing = reserved.difference(pools.reserved());
     if !missing.is_empty() {
         tracing::warn!(

@@ -17,6 +17,7 @@ mod plan;
 pub mod power;
 mod reclaim;
 pub mod resctrl;
+mod scheduling;
 mod setting;
 mod turned;
 
@@ -44,6 +45,9 @@ pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
 pub use reclaim::{
     NO_RECLAIM_CLASS, Reclaim, ReclaimClass, ReclaimMember, ReclaimTurn, StallSeen,
     demotion_setting, next_slice, plan_reclaims,
+};
+pub use scheduling::{
+    IoPriority, NamedScheduling, ScheduledMember, SchedulingClass, settings_for_scheduling,
 };
 pub use setting::{
     Form, GONE, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in,

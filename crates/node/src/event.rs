@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::ContainerId;
 use bayplan_enforcement::Plan;
-use bayplan_types::Pinning;
+use bayplan_types::{MilliCpu, Pinning};
 use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, PodFacts, Resources, Ticket};
 use jiff::Timestamp;
 
@@ -92,6 +92,8 @@ pub enum Event {
     Turn(Turned),
     /// From now on BestEffort containers get this beside their place. Answered as `Starting` is, and where only the budget is another, at once.
     Colocate(Colocation),
+    /// Containers have used so much CPU time since the last look, by the runtime's ids: CPUs' worth of it.
+    Used(BTreeMap<String, MilliCpu>),
     /// The rebalancer tells the history something of this container, in words and in values.
     Told(Kind, ContainerId, String, Box<ProposalForm>),
     /// Are events dealt with?

@@ -4,13 +4,17 @@
 mod instances;
 mod kind;
 mod membership;
+mod usage;
 
 pub use self::instances::GroupForm;
-pub(crate) use self::instances::{Asked, Choice, Groups, Instance, Membership};
+pub(crate) use self::instances::{Asked, Choice, Groups, Instance, Membership, Portion};
 pub use self::kind::{
-    Capacity, Fill, GroupType, Inside, InstanceKey, Instances, Members, Most, Priority, Size,
+    Capacity, Creation, Fill, GroupPlace, GroupType, Inside, InstanceKey, Instances, Load, Members,
+    Most, Priority, Size,
 };
 pub(crate) use self::membership::has_no_affinity;
+pub use self::usage::Follow;
+pub(crate) use self::usage::Followed;
 
 /// How much there is of a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -56,6 +56,8 @@ pub struct Occupant {
     pub name: String,
     /// The runtime's id.
     pub runtime_id: String,
+    /// Class of scheduling that the type of its group names.
+    pub scheduling_class: Option<String>,
     /// What kubelet said of it, with those annotations that bayplan knows.
     pub spec: Arc<NewContainer>,
     /// What its pod asks for beside its place, as far as its namespace may.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bayplan_allocator::Pools;
-use bayplan_allocator::policy::{Policy, PoolsError, pools, surviving_pools};
+use bayplan_allocator::policy::{Division, Policy, PoolsError, pools, surviving_pools};
 use bayplan_topology::{Device, Topology};
 use bayplan_types::CpuSet;
 use bayplan_workload::RequestRules;
@@ -80,6 +80,12 @@ impl ChangedMachine {
         ChangedMachine { pools, fingerprint: fingerprint(topology), devices, notes, files: None }
     }
 
+    /// The same for a machine of which a configuration may use a part only.
+    pub fn divided(topology: &Topology, division: &Division) -> ChangedMachine {
+        let reserved = division.reserved_on(topology);
+        ChangedMachine::new(&division.machine(topology), division.policy, &reserved)
+    }
+
     /// With what was read of it, in the text form of `bayplan snapshot`.
     pub fn with_files(self, files: Option<Arc<str>>) -> ChangedMachine {
         ChangedMachine { files, ..self }
@@ -105,6 +111,15 @@ pub fn check_reserved(topology: &Topology, reserved: &CpuSet) -> Result<(), Pool
         Err(PoolsError::NothingLeft { .. }) if would_have_some(topology, reserved) => Ok(()),
         other => other.map(|_| ()),
     }
+}
+
+/// The same for all that a configuration says about the CPUs of a machine.
+///
+/// # Errors
+/// [`PoolsError`].
+pub fn check_division(topology: &Topology, division: &Division) -> Result<(), PoolsError> {
+    division.check(topology)?;
+    check_reserved(topology, &division.reserved_on(topology))
 }
 
 /// Whether something would be left if others had not taken CPUs, and the groups around pods allowed all.

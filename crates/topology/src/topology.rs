@@ -358,6 +358,14 @@ impl Topology {
         self.pods_cpus().map(|allowed| self.cpus().difference(allowed)).unwrap_or_default()
     }
 
+    /// The same where containers may use these CPUs at most.
+    pub fn with_pods_on(&self, available: &CpuSet) -> Topology {
+        let mut topology = self.clone();
+        let all = self.pods_cpus().unwrap_or(self.cpus());
+        topology.parts.pods_cpus = Some(all.intersection(available));
+        topology
+    }
+
     /// Whether containers may use the memory of this node.
     pub fn may_hold_pods(&self, node: &NumaNode) -> bool {
         node.has_memory() && self.pods_mems().is_none_or(|allowed| allowed.contains(node.id))

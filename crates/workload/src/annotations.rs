@@ -58,7 +58,9 @@ pub use table::{KEYS, Key, Values};
 pub use tuning::{
     BatchLimits, CpuPartition, INTERRUPTS, InterruptRule, PARTITION, RebalanceWish, Tuning, WakeUp,
 };
-pub use values::{BURST, FLAG, PRIORITY, SIBLINGS, Words, known_as, matches_glob, shown};
+pub use values::{
+    BURST, FLAG, NUMA_STRATEGY, PRIORITY, SIBLINGS, Words, known_as, matches_glob, shown,
+};
 pub use warnings::{Warning, WarningKind};
 pub use webhook::parse_quantity;
 

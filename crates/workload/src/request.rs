@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::{
-    ContainerId, Demand, Preferences, Preserve, Request, Strictness, Wishes, derive_demand,
+    ContainerId, Demand, Near, Preferences, Preserve, Request, Strictness, Wishes, derive_demand,
 };
 use bayplan_topology::Device;
-use bayplan_types::{Bytes, CpuSet, NodeId, QosClass};
+use bayplan_types::{Bytes, CpuSet, NodeId, NodeSet, QosClass};
 
 use crate::annotations::affinity::affinities;
 use crate::annotations::asked::Asked;
@@ -88,10 +88,12 @@ pub fn derive_request<'a>(
         wishes.cpus.isolated = Some(Strictness::Preferred);
     }
     // Another component has chosen its CPUs, and knows which memory is near them.
-    if has_claimed_cpus(&container.devices) {
+    let is_chosen = has_claimed_cpus(&container.devices);
+    if is_chosen || rules.preserved.iter().any(|it| it.holds(container)) {
         wishes.preserve = Preserve { cpus: true, memory: true };
     }
     wishes.place.near = nears(&asked.hints, container, hardware.devices, hardware.node_cpus);
+    wishes.place.near.extend(near_chosen(&asked.numa_nodes));
     wishes.place.affinity = affinities(&asked.affinity, container, others.clone());
     wishes.pod = pod_wishes(container, others, wishes.pod.is_one);
     wishes.pod.part = share.part;
@@ -115,6 +117,14 @@ pub fn derive_request<'a>(
     };
     warnings.extend(without_effect(container, &asked, &request, rules));
     (request, warnings)
+}
+
+/// The NUMA nodes that Koordinator's scheduler has chosen, if it has.
+fn near_chosen(nodes: &NodeSet) -> Option<Near> {
+    let (name, nodes) = ("numaNodeResources".to_owned(), nodes.clone());
+    let strictness = Strictness::Preferred;
+    let near = Near { name, cpus: CpuSet::new(), nodes, strictness };
+    (!near.nodes.is_empty()).then_some(near)
 }
 
 /// The QoS class by which a container gets CPUs and memory: its pod's, or that which its own resources make in a Burstable pod.

@@ -1,8 +1,8 @@
 //! What the configuration says about requests, and what holds for a container of a pod that says nothing.
 
-use bayplan_allocator::Wishes;
+use bayplan_allocator::{Preserve, Wishes};
 
-use crate::annotations::affinity::Affinity;
+use crate::annotations::affinity::{Affinity, Condition};
 use crate::annotations::asked::Asked;
 use crate::annotations::classes::ClassNames;
 use crate::annotations::permissions::Rule;
@@ -34,6 +34,12 @@ pub struct RequestRules {
     pub ceilings: Ceilings,
     /// There are types of groups, so what containers say in CMK's words counts.
     pub has_groups: bool,
+    /// Cores of Koordinator's LSE pods of which some threads are not owned are used by others.
+    pub lse_uses_siblings: bool,
+    /// Containers for which one of these holds keep the CPUs and memory nodes that the runtime gives them.
+    pub preserved: Vec<Condition>,
+    /// What is left alone of every container, where no group says otherwise.
+    pub preserve: Preserve,
 }
 
 /// How many CPUs may be closed to other owners, or idle, beside those that a container owns.

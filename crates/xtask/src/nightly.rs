@@ -14,7 +14,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -27,6 +27,8 @@ const CHAOS_ROUNDS: &str = "20000";
 const SIGKILL_ROUNDS: &str = "5000";
 const SOAK_MINUTES: &str = "30";
 const STORM_PODS: &str = "1000";
+/// Random machines, each with a history, of each property of the ledger.
+const PROPERTY_CASES: &str = "20000";
 const FUZZ_SECONDS: u32 = 600;
 /// What takes longer hangs: twice the longest.
 const LIMIT: &str = "6h";
@@ -99,6 +101,18 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
         test("sigkill", SIGKILL, "BAYPLAN_CHAOS_KILLED_ROUNDS", SIGKILL_ROUNDS),
         test("soak", SOAK, "BAYPLAN_SOAK_MINUTES", SOAK_MINUTES),
     ];
+    let mut ledger = Command::new(cargo());
+    ledger.args([
+        "test",
+        "--locked",
+        "-p",
+        "bayplan-allocator",
+        "--lib",
+        "--",
+        "tests::properties",
+    ]);
+    ledger.env("PROPTEST_CASES", PROPERTY_CASES);
+    parts.push(Part { must_say: "test result: ok.", ..Part::new("ledger", ledger) });
     parts.extend(fuzz_parts()?);
     let mut browser = Command::new(cargo());
     browser.args(["test", "--locked", "-p", "bayplan-tests", "--test", "browser"]);

@@ -1,7 +1,9 @@
 //! Policies. They differ in how pools come to be and which containers are in which; ledger, picker and offer are the same for all.
 
+mod division;
 mod tree;
 
+pub use division::{Division, Reserved};
 pub use tree::{PoolsError, pools, surviving_pools};
 
 /// How a machine is divided.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use bayplan_topology::{HugePages, Level, NumaNode, Object, ObjectIdx, Topology};
-use bayplan_types::{Bytes, CpuPriority, CpuSet, NodeId, NodeSet};
+use bayplan_types::{Bytes, CpuPriority, CpuSet, MilliCpu, NodeId, NodeSet};
 
 use crate::policy::Policy;
 use crate::pool::{Core, CoreIdx, Huge, Node, Pool, PoolId, Pools};
@@ -30,6 +30,22 @@ pub enum PoolsError {
         reserved: Box<CpuSet>,
         /// The isolated ones.
         isolated: Box<CpuSet>,
+    },
+    /// More CPUs are to be reserved than there are.
+    #[error("{wanted} CPUs are to be reserved; {there} are there for it")]
+    TooFewToReserve {
+        /// CPU time that they are to hold.
+        wanted: MilliCpu,
+        /// All that could be reserved.
+        there: Box<CpuSet>,
+    },
+    /// Some reserved CPUs are not for containers.
+    #[error("reserved CPUs {outside} are not among the available ones ({available})")]
+    ReservedNotAvailable {
+        /// Those that are not.
+        outside: Box<CpuSet>,
+        /// The available ones.
+        available: Box<CpuSet>,
     },
 }
 

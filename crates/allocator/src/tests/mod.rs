@@ -87,6 +87,8 @@ fn wish(wanted: &mut Request, word: &str) {
         "restmem" => pod.rest_memory = gib(value),
         "one" => (pod.is_one, pod.is_rest_sure) = (true, strictness == Strictness::Required),
         "even" => cpus.is_even = true,
+        "avoid" => cpus.avoids.push(value.parse().unwrap()),
+        "balance" => place.is_balanced = true,
         "hide" => cpus.hides_hyperthreads = true,
         "bound" => memory.is_bound = true,
         "cold" => memory.cold_start = ColdStart::Cold,

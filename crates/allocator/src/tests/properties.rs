@@ -8,6 +8,7 @@ use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu};
 use proptest::prelude::*;
 
 use super::{machine, nodes_with_cpus, request, split_policy, wish};
+use crate::place::near_room;
 use crate::policy::pools;
 use crate::search::{Question, Search, Standing};
 use crate::*;
@@ -46,11 +47,16 @@ enum Op {
         gib: u64,
         wishes: Vec<&'static str>,
     },
+    Compose {
+        which: usize,
+        sizes: Vec<usize>,
+        wishes: Vec<&'static str>,
+    },
 }
 
 /// Half of the containers wish nothing.
 fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
-    const WISHES: [&str; 34] = [
+    const WISHES: [&str; 36] = [
         "idle",
         "shared",
         "spread",
@@ -66,6 +72,8 @@ fn any_wishes() -> impl Strategy<Value = Vec<&'static str>> {
         "isolated!",
         "kind:E",
         "priority:High",
+        "avoid:1-3",
+        "balance",
         "within:Numa",
         "even",
         "hide",
@@ -120,6 +128,8 @@ fn any_group_op(exclusive_max: usize) -> impl Strategy<Value = Op> {
             .prop_map(|(which, cpus)| Op::GroupSize { which, cpus }),
         5 => (any::<usize>(), 0usize..3, 0u64..6, any_wishes())
             .prop_map(|(which, own, gib, wishes)| Op::Join { which, own, gib, wishes }),
+        2 => (any::<usize>(), prop::collection::vec(1usize..4, 1..4), any_wishes())
+            .prop_map(|(which, sizes, wishes)| Op::Compose { which, sizes, wishes }),
     ]
 }
 
@@ -236,7 +246,8 @@ fn check_room(ledger: &Ledger, before: &Ledger) -> Result<(), TestCaseError> {
 
 /// A pool of which it was not worked out which containers would have to move would not have won.
 fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(), TestCaseError> {
-    let question = Question::new(ledger, wanted);
+    let near = near_room(ledger, wanted);
+    let question = Question::new(ledger, near.as_ref().unwrap_or(wanted));
     let search = Search::new(&question);
     let won = offer.considered().iter().filter_map(|row| row.outcome.as_ref().ok()).max();
     for row in offer.considered() {
@@ -292,6 +303,7 @@ impl Played {
             }
             Op::GroupSize { which, cpus } => self.resize_group(which, cpus)?,
             Op::Join { which, own, gib, wishes } => self.join(step, (which, own, gib), &wishes)?,
+            Op::Compose { which, sizes, wishes } => self.compose(which, &sizes, &wishes)?,
             Op::Restart => {
                 let again = restarted(&self.ledger);
                 prop_assert_eq!(again.holdings(), self.ledger.holdings());
@@ -366,6 +378,52 @@ impl Played {
             let now = self.ledger.allocation(other).unwrap();
             prop_assert_eq!(&now.exclusive, &it.exclusive);
             prop_assert!(it.mems.is_subset(&now.mems));
+        }
+        Ok(())
+    }
+
+    /// Components keep what they can, have as many as they are to have, and have none in common; the group can have what they have together.
+    fn compose(
+        &mut self,
+        which: usize,
+        sizes: &[usize],
+        wishes: &[&str],
+    ) -> Result<(), TestCaseError> {
+        let Some(id) = self.nth_group(which) else { return Ok(()) };
+        let has_insiders = self.ledger.members_of(id).any(|(_, it)| !it.exclusive.is_empty());
+        if has_insiders || !self.requests[&id].wishes.cpus.exactly.is_empty() {
+            return Ok(());
+        }
+        let mut left = self.ledger.group_cpus(id);
+        let mut components = Vec::new();
+        for (at, size) in (0..).zip(sizes) {
+            let mut part = request(u64::MAX - at, *size, None);
+            wishes.iter().for_each(|word| wish(&mut part, word));
+            part.wishes.preserve = Preserve::default();
+            (part.memory, part.memory_limit, part.is_reserved) = (Bytes::ZERO, None, false);
+            part.huge_pages.clear();
+            part.wishes.pod = PodWishes { part: Part::Group, ..PodWishes::default() };
+            let has: CpuSet = left.iter().take(*size + 1).collect();
+            left.subtract(&has);
+            components.push(Component { request: part, has });
+        }
+        let before = self.ledger.holdings().clone();
+        let composed = self.ledger.compose(id, &components);
+        prop_assert_eq!(self.ledger.holdings(), &before);
+        let Ok(composed) = composed else { return Ok(()) };
+        let mut all = CpuSet::new();
+        for (cpus, size) in composed.iter().zip(sizes) {
+            prop_assert_eq!(cpus.len(), *size);
+            prop_assert!(cpus.is_disjoint(&all));
+            all.union_with(cpus);
+        }
+        let mut wanted = self.requests[&id].clone();
+        wanted.demand = Demand::new(all.len(), None);
+        wanted.wishes.cpus = CpuWishes { exactly: all.clone(), ..CpuWishes::default() };
+        if all.len() != self.ledger.group_cpus(id).len()
+            && self.ledger.resize_group(&wanted).is_ok()
+        {
+            prop_assert_eq!(self.ledger.group_cpus(id), all);
         }
         Ok(())
     }
@@ -525,8 +583,13 @@ proptest! {
     }
 }
 
+/// As many machines and histories as are usual, or as PROPTEST_CASES asks for where that is more.
+fn cases(usual: u32) -> u32 {
+    ProptestConfig::default().cases.max(usual)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2500))]
+    #![proptest_config(ProptestConfig::with_cases(cases(2500)))]
 
     #[test]
     fn any_history_on_any_machine_keeps_every_invariant(

@@ -73,7 +73,7 @@ fn replay(entries: &[Entry], setting: &Setting, name: String) -> anyhow::Result<
         // What had to be rewritten for others is in no history.
         let quality =
             Quality { updates: Mean::default(), ..judge(&story.trace, &story.rows, empty) };
-        anyhow::Ok((config.reserved_cpus.to_string(), quality))
+        anyhow::Ok((config.division().reserved_on(topology).to_string(), quality))
     };
     let run = |name: String, (reserved, quality): (String, Quality)| Run {
         config: Some(name),

@@ -283,8 +283,7 @@ impl Player<'_> {
             return Ok(());
         }
         self.played.machines += 1;
-        let machine =
-            ChangedMachine::new(&topology, self.config.policy, &self.config.reserved_cpus);
+        let machine = ChangedMachine::divided(&topology, &self.config.division());
         self.topology = topology;
         self.step(Event::MachineChanged(Box::new(machine)), None);
         Ok(())

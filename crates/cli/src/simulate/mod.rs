@@ -112,7 +112,7 @@ fn place_files(
     machine: &Machine,
 ) -> anyhow::Result<()> {
     let mut config = under(config_for(config, machine)?, options);
-    if config.reserved_cpus.is_empty() {
+    if config.reserved_cpus.is_empty() && config.reserved_amount.is_none() {
         config.reserved_cpus = machine.reserved.clone();
     }
     let mut arrivals = Vec::new();
@@ -209,11 +209,11 @@ fn simulate(
             "bayplan: warning: a trace is replayed without the groups of {file}; pods in files have them"
         );
     }
-    let reserved = match config.reserved_cpus.is_empty() {
-        true => &machine.reserved,
-        false => &config.reserved_cpus,
-    };
-    let pools = pools(&machine.topology, config.policy, reserved).with_context(|| match &name {
+    let division = config.division();
+    let said = division.reserved_on(&machine.topology);
+    let reserved = if said.is_empty() { &machine.reserved } else { &said };
+    let usable = division.machine(&machine.topology);
+    let pools = pools(&usable, config.policy, reserved).with_context(|| match &name {
         Some(name) => format!("{name} does not suit the machine {}", machine.name),
         None => format!("the machine {} cannot be used", machine.name),
     })?;

@@ -151,7 +151,9 @@ impl Replay {
         self.next_id += 1;
         let spec = new_container(&event.id, wanted);
         let others = self.specs.iter().map(|(other, spec)| (*other, spec));
-        let (request, _) = derive_request(id, &spec, &self.rules, Hardware::default(), others);
+        let (mut request, _) = derive_request(id, &spec, &self.rules, Hardware::default(), others);
+        request.wishes.preserve.cpus |= self.rules.preserve.cpus;
+        request.wishes.preserve.memory |= self.rules.preserve.memory;
         Asked::Place(&event.id, Box::new((spec, request)))
     }
 

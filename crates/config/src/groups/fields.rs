@@ -7,7 +7,10 @@ use bayplan_workload::annotations::{Words, is_key};
 
 use crate::errors::ConfigError;
 use crate::yaml::{Node, Position, Value};
-use bayplan_node::groups::{Capacity, Fill, Inside, InstanceKey, Instances, Most, Priority, Size};
+use bayplan_node::groups::{
+    Capacity, Creation, Fill, Follow, GroupPlace, Inside, InstanceKey, Instances, Load, Most,
+    Priority, Size,
+};
 
 pub(super) const PRIORITIES: &Words<Priority> = &[
     ("high", Priority::High),
@@ -22,6 +25,8 @@ pub(super) const INSIDE: &[(&str, Inside)] = &[
 ];
 pub(super) const FILLS: &Words<Fill> =
     &[("balanced", Fill::Balanced), ("packed", Fill::Packed), ("first", Fill::First)];
+pub(super) const CREATIONS: &Words<Creation> =
+    &[("all", Creation::All), ("balance", Creation::Balance)];
 pub(super) const LEVELS: &Words<Level> = &[
     ("l3", Level::L3),
     ("numa", Level::NumaNode),
@@ -268,37 +273,53 @@ fn is_template(text: &str) -> bool {
     keys.peek().is_some() && keys.all(|it| it.split_once('}').is_some_and(|(key, _)| is_key(key)))
 }
 
-pub(super) fn size(fields: &mut Fields<'_>) -> Size {
+/// Its size, and how that follows what members use.
+pub(super) fn size(fields: &mut Fields<'_>) -> (Size, Option<Follow>) {
+    const KEYS: [&str; 5] = ["requests", "usage", "fixed", "list", "domain"];
     let entries = fields.entries();
     let [(at, key, value)] = &entries[..] else {
         let at = fields.node.at;
-        fields.wrong(at, "expected one of requests, fixed, list, domain".to_owned());
-        return Size::default();
+        fields.wrong(at, format!("expected one of {}", KEYS.join(", ")));
+        return (Size::default(), None);
     };
-    match key.as_str() {
-        "requests" => requests(&mut fields.inner(key, value)),
+    let size = match key.as_str() {
+        "requests" => requests(&mut fields.inner(key, value), None),
+        "usage" => {
+            let mut follow = Follow::default();
+            let size = requests(&mut fields.inner(key, value), Some(&mut follow));
+            return (size, Some(follow));
+        }
         "fixed" => fields.count(key, value, 1).map_or_else(Size::default, Size::Fixed),
         "list" => Size::List(list(fields, value)),
         "domain" => fields.word(key, value, LEVELS).map_or_else(Size::default, Size::Domain),
-        "usage" => {
-            fields.wrong(*at, "`usage` is not supported yet; use requests or fixed".to_owned());
-            Size::default()
-        }
         other => {
-            fields.unknown(*at, other, &["requests", "fixed", "list", "domain"]);
+            fields.unknown(*at, other, &KEYS);
             Size::default()
         }
-    }
+    };
+    (size, None)
 }
 
-fn requests(fields: &mut Fields<'_>) -> Size {
+/// Bounds of a size; where it follows use, how.
+fn requests(fields: &mut Fields<'_>, mut follow: Option<&mut Follow>) -> Size {
+    const KEYS: [&str; 5] = ["min", "max", "headroomPercent", "deadband", "changesPerMinute"];
     let (mut min, mut max) = (1, None);
     for (at, key, value) in fields.entries() {
-        match key.as_str() {
-            "min" => min = fields.count(&key, value, 0).unwrap_or(1),
+        match (key.as_str(), &mut follow) {
+            ("min", _) => min = fields.count(&key, value, 0).unwrap_or(1),
             // Balloons have it that zero is no bound.
-            "max" => max = fields.bound(&key, value, 0).flatten().filter(|it| *it > 0),
-            other => fields.unknown(at, other, &["min", "max"]),
+            ("max", _) => max = fields.bound(&key, value, 0).flatten().filter(|it| *it > 0),
+            ("headroomPercent", Some(follow)) => {
+                follow.headroom_percent = fields.count(&key, value, 0).unwrap_or(0);
+            }
+            ("deadband", Some(follow)) => {
+                follow.deadband = fields.count(&key, value, 0).unwrap_or(0);
+            }
+            ("changesPerMinute", Some(follow)) => {
+                follow.changes_per_minute = fields.count(&key, value, 1).unwrap_or(1);
+            }
+            (other, Some(_)) => fields.unknown(at, other, &KEYS),
+            (other, None) => fields.unknown(at, other, &["min", "max"]),
         }
     }
     if max.is_some_and(|max| max < min) {
@@ -334,9 +355,15 @@ pub(super) fn capacity(fields: &mut Fields<'_>) -> Capacity {
     read
 }
 
-/// Wishes about CPUs, and devices that these are to be near.
-pub(super) fn cpus(fields: &mut Fields<'_>) -> (CpuWishes, Vec<String>) {
-    const KEYS: [&str; 8] = [
+/// Names of kinds of load; what they are is `groupLoads` to say.
+pub(super) fn loads(fields: &mut Fields<'_>, value: &Node) -> Vec<Load> {
+    let names = texts(fields, "loads", value).into_iter();
+    names.map(|name| Load { name, level: Level::Core, overloads: false }).collect()
+}
+
+/// Wishes about CPUs, and about their place.
+pub(super) fn cpus(fields: &mut Fields<'_>) -> (CpuWishes, GroupPlace) {
+    const KEYS: [&str; 10] = [
         "packing",
         "siblings",
         "isolated",
@@ -345,8 +372,10 @@ pub(super) fn cpus(fields: &mut Fields<'_>) -> (CpuWishes, Vec<String>) {
         "within",
         "hideHyperthreads",
         "near",
+        "far",
+        "balance",
     ];
-    let (mut read, mut near) = (CpuWishes::default(), Vec::new());
+    let (mut read, mut place) = (CpuWishes::default(), GroupPlace::default());
     let preferred = Strictness::Preferred;
     for (at, key, value) in fields.entries() {
         match key.as_str() {
@@ -363,9 +392,11 @@ pub(super) fn cpus(fields: &mut Fields<'_>) -> (CpuWishes, Vec<String>) {
             "hideHyperthreads" => {
                 read.hides_hyperthreads = fields.flag(&key, value).unwrap_or(false);
             }
-            "near" => near = texts(fields, &key, value),
+            "near" => place.near = texts(fields, &key, value),
+            "far" => place.far = texts(fields, &key, value),
+            "balance" => place.is_balanced = fields.flag(&key, value).unwrap_or(false),
             other => fields.unknown(at, other, &KEYS),
         }
     }
-    (read, near)
+    (read, place)
 }

@@ -5,10 +5,12 @@ use bayplan_workload::annotations::{Condition, Words};
 use serde_json::{Map, Value as Json, json};
 
 use super::fields::{
-    CORE_TYPES, CPU_PRIORITIES, FILLS, IDLE_LEVELS, INSIDE, ISOLATED, LEVELS, MEMORY, PACKINGS,
-    PRIORITIES, SIBLINGS,
+    CORE_TYPES, CPU_PRIORITIES, CREATIONS, FILLS, IDLE_LEVELS, INSIDE, ISOLATED, LEVELS, MEMORY,
+    PACKINGS, PRIORITIES, SIBLINGS,
 };
-use bayplan_node::groups::{Capacity, GroupType, InstanceKey, Instances, Members, Most, Size};
+use bayplan_node::groups::{
+    Capacity, Follow, GroupPlace, GroupType, InstanceKey, Instances, Members, Most, Size,
+};
 
 /// Those of its fields that are not as usual.
 #[derive(Default)]
@@ -42,17 +44,22 @@ pub(super) fn group_type(it: &GroupType) -> Json {
     shown.put("name", Some(json!(it.name)));
     shown.put("members", members(&it.members));
     shown.put("instances", instances(&it.instances));
-    shown.put("size", Some(size(&it.size)));
+    shown.put("size", Some(size(&it.size, it.follows)));
     shown.put("inside", unusual(&it.inside, INSIDE));
     shown.put("capacity", capacity(it.capacity));
     shown.put("priority", unusual(&it.priority, PRIORITIES));
-    shown.put("cpus", cpus(&it.cpus, &it.near));
+    shown.put("cpus", cpus(&it.cpus, &it.place));
     shown.put("cpuClass", it.cpu_class.as_ref().map(|name| json!(name)));
+    shown.put("schedulingClass", it.scheduling_class.as_ref().map(|name| json!(name)));
     shown.put("shareIdle", it.cpus.shares_idle.map(|level| word(&level, IDLE_LEVELS)));
     let kinds: Vec<Json> = it.memory_kinds.iter().map(|kind| word(kind, MEMORY)).collect();
     shown.put("memoryTypes", only(!kinds.is_empty(), kinds));
-    shown.put("pinCPU", only(!it.pins_cpus, false));
-    shown.put("pinMemory", only(!it.pins_memory, false));
+    let loads: Vec<Json> = it.loads.iter().map(|load| json!(load.name)).collect();
+    shown.put("loads", only(!loads.is_empty(), loads));
+    shown.put("components", only(!it.components.is_empty(), it.components.clone()));
+    shown.put("componentCreation", unusual(&it.creation, CREATIONS));
+    shown.put("pinCPU", it.pins_cpus.map(Json::from));
+    shown.put("pinMemory", it.pins_memory.map(Json::from));
     Json::Object(shown.0)
 }
 
@@ -92,13 +99,17 @@ fn instances(it: &Instances) -> Option<Json> {
     shown.section()
 }
 
-fn size(it: &Size) -> Json {
+fn size(it: &Size, follows: Option<Follow>) -> Json {
     match it {
         Size::Requests { min, max } => {
             let mut shown = Shown::default();
             shown.put("min", Some(json!(min)));
             shown.put("max", max.map(|max| json!(max)));
-            json!({ "requests": shown.0 })
+            let Some(follow) = follows else { return json!({ "requests": shown.0 }) };
+            shown.put("headroomPercent", Some(json!(follow.headroom_percent)));
+            shown.put("deadband", Some(json!(follow.deadband)));
+            shown.put("changesPerMinute", Some(json!(follow.changes_per_minute)));
+            json!({ "usage": shown.0 })
         }
         Size::Fixed(size) => json!({ "fixed": size }),
         Size::List(lists) => {
@@ -115,7 +126,7 @@ fn capacity(it: Capacity) -> Option<Json> {
     shown.section()
 }
 
-fn cpus(it: &CpuWishes, near: &[String]) -> Option<Json> {
+fn cpus(it: &CpuWishes, place: &GroupPlace) -> Option<Json> {
     let mut shown = Shown::default();
     shown.put("packing", unusual(&it.packing, PACKINGS));
     shown.put("siblings", unusual(&it.siblings, SIBLINGS));
@@ -130,7 +141,9 @@ fn cpus(it: &CpuWishes, near: &[String]) -> Option<Json> {
         },
     );
     shown.put("hideHyperthreads", only(it.hides_hyperthreads, true));
-    shown.put("near", only(!near.is_empty(), near.to_vec()));
+    shown.put("near", only(!place.near.is_empty(), place.near.clone()));
+    shown.put("far", only(!place.far.is_empty(), place.far.clone()));
+    shown.put("balance", only(place.is_balanced, true));
     shown.section()
 }
 
@@ -140,6 +153,50 @@ fn words<T>(words: &Words<T>) -> Json {
 
 fn object(properties: Json) -> Json {
     json!({ "type": ["object", "null"], "additionalProperties": false, "properties": properties })
+}
+
+/// Of the key `size`.
+fn size_schema() -> Json {
+    let texts = json!({ "type": "array", "items": { "type": ["string", "integer"] } });
+    let count = json!({ "type": "integer", "minimum": 0 });
+    let bound = json!({ "type": ["integer", "string"], "minimum": 0 });
+    json!({
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": false,
+        "properties": {
+            "requests": object(json!({ "min": count, "max": bound })),
+            "usage": object(json!({
+                "min": count,
+                "max": bound,
+                "headroomPercent": count,
+                "deadband": count,
+                "changesPerMinute": { "type": "integer", "minimum": 1 },
+            })),
+            "fixed": { "type": "integer", "minimum": 1 },
+            "list": texts,
+            "domain": words(LEVELS),
+        },
+    })
+}
+
+/// Of the key `cpus`.
+fn cpus_schema() -> Json {
+    let flag = json!({ "type": "boolean" });
+    let texts = json!({ "type": "array", "items": { "type": ["string", "integer"] } });
+    object(json!({
+        "packing": words(PACKINGS),
+        "siblings": words(SIBLINGS),
+        "isolated": words(ISOLATED),
+        "coreType": words(CORE_TYPES),
+        "priority": words(CPU_PRIORITIES),
+        "within": words(LEVELS),
+        "hideHyperthreads": flag,
+        "near": texts,
+        "far": texts,
+        "balance": flag,
+    }))
 }
 
 pub(super) fn schema() -> Json {
@@ -166,28 +223,6 @@ pub(super) fn schema() -> Json {
             "perNamespace": flag,
         },
     });
-    let size = json!({
-        "type": "object",
-        "minProperties": 1,
-        "maxProperties": 1,
-        "additionalProperties": false,
-        "properties": {
-            "requests": object(json!({ "min": count, "max": bound })),
-            "fixed": { "type": "integer", "minimum": 1 },
-            "list": texts,
-            "domain": words(LEVELS),
-        },
-    });
-    let cpus = object(json!({
-        "packing": words(PACKINGS),
-        "siblings": words(SIBLINGS),
-        "isolated": words(ISOLATED),
-        "coreType": words(CORE_TYPES),
-        "priority": words(CPU_PRIORITIES),
-        "within": words(LEVELS),
-        "hideHyperthreads": flag,
-        "near": texts,
-    }));
     json!({
         "type": ["array", "null"],
         "items": {
@@ -198,16 +233,20 @@ pub(super) fn schema() -> Json {
                 "name": { "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$" },
                 "members": members,
                 "instances": instances,
-                "size": size,
+                "size": size_schema(),
                 "inside": words(INSIDE),
                 "capacity": object(json!({ "pods": bound, "containers": bound })),
                 "priority": words(PRIORITIES),
-                "cpus": cpus,
+                "cpus": cpus_schema(),
                 "memoryTypes": texts,
                 "pinCPU": flag,
                 "pinMemory": flag,
                 "cpuClass": { "type": "string" },
+                "schedulingClass": { "type": "string" },
                 "shareIdle": words(IDLE_LEVELS),
+                "loads": texts,
+                "components": texts,
+                "componentCreation": words(CREATIONS),
             },
         },
     })

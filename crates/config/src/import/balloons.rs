@@ -3,9 +3,9 @@
 //! A balloon type is a group with `size: requests`. The type `default` takes every container that no other type takes; the type `reserved` is no group: its
 //! containers run on the reserved CPUs.
 
-use super::classes::{is_class, use_class};
-use super::document::{Document, find, items, scalar, text_of};
-use super::nri_plugins::{COMMON, SCHEDULING, classes_first, is_true, reserve_namespaces};
+use super::classes::{is_class, scheduling_of_type, use_class};
+use super::document::{Document, items, scalar, text_of};
+use super::nri_plugins::{COMMON, classes_first, is_true, reserve_namespaces};
 use super::output::{Step, Yaml};
 use super::report::Fate;
 use super::walk::Does::{Call, Convert, Holds, Judge, Lost, Take};
@@ -14,8 +14,8 @@ use crate::yaml::Node;
 
 /// Keys of the policy beside the common ones, here and in CRI Resource Manager.
 pub(super) const BALLOONS: &[Rule] = &[
-    ("pinCPU", Judge(for_all_types)),
-    ("pinMemory", Judge(for_all_types)),
+    ("pinCPU", Take("requests.pinCpu")),
+    ("pinMemory", Take("requests.pinMemory")),
     (
         "idleCPUClass",
         Call(|walk, place, node| use_class(walk, place, node, path("cpuClasses.idle"))),
@@ -24,10 +24,7 @@ pub(super) const BALLOONS: &[Rule] = &[
     ("allocatorTopologyBalancing", Judge(for_all_types)),
     ("preferSpreadOnPhysicalCores", Judge(for_all_types)),
     ("showContainersInNrt", Lost("the daemon publishes nothing in the cluster")),
-    (
-        "preserve",
-        Lost("per container: annotations `bayplan.dev/cpu.preserve` and `memory.preserve`"),
-    ),
+    ("preserve.matchExpressions", Take("requests.preserve")),
     ("loadClasses", Call(load_classes)),
     ("balloonTypes", Call(types)),
 ];
@@ -60,7 +57,7 @@ const TYPE: &[Rule] = &[
     ("loads", Take("loads")),
     ("components", Convert("components", components)),
     ("componentCreation", Convert("componentCreation", creation)),
-    ("schedulingClass", Lost(SCHEDULING)),
+    ("schedulingClass", Call(scheduling_of_type)),
     ("showContainersInNrt", Lost("the daemon publishes nothing in the cluster")),
     ("irqClaim", Lost("`isolation.interrupts` is about all interrupts that can be moved")),
     ("irqMode", Lost("`isolation.interrupts` is about all interrupts that can be moved")),
@@ -98,11 +95,6 @@ pub(super) fn for_each_type(walk: &mut Walk<'_>, policy: &Node) {
             to.extend(path(key));
             walk.put(to, Yaml::text(value), &format!("{theirs}, of the whole policy"));
         };
-        for (theirs, ours) in [("pinCPU", "pinCPU"), ("pinMemory", "pinMemory")] {
-            if scalar(policy, theirs) == Some("false") {
-                put(ours, "false", theirs);
-            }
-        }
         if is_true(policy, "allocatorTopologyBalancing") {
             put("cpus.balance", "true", "allocatorTopologyBalancing");
         }
@@ -126,12 +118,6 @@ fn types(walk: &mut Walk<'_>, place: &Place, node: &Node) {
         let place = place.item(idx);
         if named(item, "reserved") {
             walk.keys(RESERVED, &place, item);
-            continue;
-        }
-        // A composite without its components would be another type.
-        let refusal = walk.refusal("groups[].components");
-        if let (Some(fate), true) = (refusal, find(item, "components").is_some()) {
-            walk.note(&place, item, fate);
             continue;
         }
         let group = vec![Step::Key("groups".to_owned()), Step::Index(walk.list_len("groups"))];

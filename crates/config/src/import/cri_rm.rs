@@ -6,10 +6,9 @@
 use super::balloons::{self, for_each_type};
 use super::classes::{block_io, cpu_classes, rdt};
 use super::document::{Document, entries, find, scalar, text_of};
-use super::machine::reserve;
+use super::machine::{make_available, reserve};
 use super::nri_plugins::{
-    AVAILABLE, TOPOLOGY_AWARE, defaults, log_filter, metrics_address, prometheus,
-    reserve_namespaces,
+    TOPOLOGY_AWARE, defaults, log_filter, metrics_address, prometheus, reserve_namespaces,
 };
 use super::output::{Step, Yaml};
 use super::pools;
@@ -20,7 +19,8 @@ use crate::yaml::Node;
 
 const RULES: &[Rule] = &[
     ("policy.Active", Judge(active)),
-    ("policy.AvailableResources", Lost(AVAILABLE)),
+    ("policy.AvailableResources.CPU", Call(make_available)),
+    ("policy.AvailableResources.Memory", Lost("memory is not kept from containers")),
     ("policy.ReservedResources.CPU", Call(reserve)),
     ("policy.ReservedResources.Memory", Lost("memory of system pods is not set aside")),
     ("rdt", Call(rdt)),
@@ -244,7 +244,7 @@ pub(super) fn flags(walk: &mut Walk<'_>, document: &Document) {
     const FLAGS: &[Rule] = &[
         ("policy", Judge(active)),
         ("reserved-resources", Call(reserved_flag)),
-        ("available-resources", Lost(AVAILABLE)),
+        ("available-resources", Call(available_flag)),
         ("logger-debug", Convert("log", log_filter)),
         ("dump", Lost(DUMP)),
     ];
@@ -257,10 +257,20 @@ pub(super) fn flags(walk: &mut Walk<'_>, document: &Document) {
 
 /// `cpu=1000m` or `cpu=cpuset:0-1`.
 fn reserved_flag(walk: &mut Walk<'_>, place: &Place, node: &Node) {
+    reserve(walk, place, &cpu_of(node));
+}
+
+/// `cpu=cpuset:0-15`.
+fn available_flag(walk: &mut Walk<'_>, place: &Place, node: &Node) {
+    make_available(walk, place, &cpu_of(node));
+}
+
+/// What is behind `cpu=`.
+fn cpu_of(node: &Node) -> Node {
     let text = text_of(node).unwrap_or_default();
     let amount = text.split(',').find_map(|it| it.trim().strip_prefix("cpu="));
     let value = crate::yaml::Value::Scalar(amount.unwrap_or(text).to_owned());
-    reserve(walk, place, &Node { at: node.at, value });
+    Node { at: node.at, value }
 }
 
 /// Overrides for single containers of single nodes.

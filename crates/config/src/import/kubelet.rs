@@ -1,7 +1,7 @@
 //! `KubeletConfiguration`: its CPU, memory and topology managers. All other keys stay kubelet's.
 
 use super::document::{Document, find, scalar, text_of};
-use super::machine::{lowest, parse_milli};
+use super::machine::parse_milli;
 use super::output::Yaml;
 use super::report::Fate;
 use super::walk::Does::{Call, Convert, Holds, Judge, Lost, Take};
@@ -86,17 +86,10 @@ fn reserve_amounts(walk: &mut Walk<'_>, root: &Node) {
     let amounts = [amount("kubeReserved"), amount("systemReserved")];
     let milli: Option<u64> = amounts.iter().flatten().map(|text| parse_milli(text)).sum();
     let why = "kubeReserved.cpu and systemReserved.cpu: the lowest cores, as the static CPU manager takes them";
-    match (milli, walk.machine) {
-        (Some(0), _) => {}
-        (Some(milli), Some(machine)) => match lowest(machine, milli) {
-            Ok(cpus) => walk.put(path("reservedCpus"), Yaml::text(cpus.to_string()), why),
-            Err(why) => walk.note_text("kubeReserved, systemReserved", "cpu", Fate::Lost(why)),
-        },
-        (Some(_), None) => {
-            let why = "`reservedCpus` is a list: run this on the node, or name its --machine";
-            walk.note_text("kubeReserved, systemReserved", "cpu", Fate::lost(why));
-        }
-        (None, _) => {
+    match milli {
+        Some(0) => {}
+        Some(milli) => walk.put(path("reservedCpus"), Yaml::text(format!("{milli}m")), why),
+        None => {
             let why = "an amount that is no number of CPUs";
             walk.note_text("kubeReserved, systemReserved", "cpu", Fate::lost(why));
         }

@@ -13,38 +13,40 @@ use super::document::text_of;
 /// `reservedCpus` of an amount (`750m`, `2`), a list (`cpuset:0-1`) or all but a list (`exclude-cpuset:2-15`).
 pub(super) fn reserve(walk: &mut Walk<'_>, place: &Place, node: &Node) {
     let text = text_of(node).unwrap_or_default();
-    match reserved(text, walk.machine) {
+    let amount = || parse_milli(text).map(|milli| format!("{milli}m"));
+    let no_amount = || format!("`{text}` is no amount of CPUs, nor `cpuset:` and a list");
+    let found = match listed(text, walk.machine) {
+        Some(list) => list.map(|cpus| cpus.to_string()),
+        None => amount().ok_or_else(no_amount),
+    };
+    match found {
         Ok(cpus) => walk.take(place, node, path("reservedCpus"), Yaml::text(cpus)),
         Err(why) => walk.note(place, node, Fate::Lost(why)),
     }
 }
 
-fn reserved(text: &str, machine: Option<&Topology>) -> Result<String, String> {
+/// `availableCpus` of a list (`cpuset:0-1`) or all but a list (`exclude-cpuset:2-15`).
+pub(super) fn make_available(walk: &mut Walk<'_>, place: &Place, node: &Node) {
+    let text = text_of(node).unwrap_or_default();
+    let no_list = || Err(format!("`{text}` does not say which CPUs: `cpuset:` and a list"));
+    match listed(text, walk.machine).unwrap_or_else(no_list) {
+        Ok(cpus) => {
+            walk.take(place, node, path("availableCpus"), Yaml::text(cpus.to_string()));
+        }
+        Err(why) => walk.note(place, node, Fate::Lost(why)),
+    }
+}
+
+/// The CPUs of `cpuset:` or `exclude-cpuset:`; `None` for another text.
+fn listed(text: &str, machine: Option<&Topology>) -> Option<Result<CpuSet, String>> {
     const NEEDS_MACHINE: &str =
         "the CPUs are to be listed: run this on the node, or name its --machine";
     if let Some(list) = text.strip_prefix("cpuset:") {
-        return Ok(cpu_list(list)?.to_string());
+        return Some(cpu_list(list));
     }
-    if let Some(list) = text.strip_prefix("exclude-cpuset:") {
-        let machine = machine.ok_or(NEEDS_MACHINE)?;
-        return Ok(machine.cpus().difference(&cpu_list(list)?).to_string());
-    }
-    let milli = parse_milli(text)
-        .ok_or_else(|| format!("`{text}` is no amount of CPUs, nor `cpuset:` and a list"))?;
-    let machine = machine.ok_or(NEEDS_MACHINE)?;
-    lowest(machine, milli).map(|cpus| cpus.to_string())
-}
-
-/// As many CPUs as an amount needs, the lowest cores first, as kubelet takes them.
-pub(super) fn lowest(machine: &Topology, milli: u64) -> Result<CpuSet, String> {
-    let wanted = usize::try_from(milli.div_ceil(1000)).unwrap_or(usize::MAX);
-    let mut cores: Vec<&CpuSet> = machine.cores().iter().collect();
-    cores.sort_by_key(|core| core.first());
-    let cpus: CpuSet = cores.into_iter().flat_map(|core| core.iter()).take(wanted).collect();
-    match cpus.len() == wanted {
-        true => Ok(cpus),
-        false => Err(format!("this machine has {} CPUs only", cpus.len())),
-    }
+    let list = text.strip_prefix("exclude-cpuset:")?;
+    let machine = machine.ok_or_else(|| NEEDS_MACHINE.to_owned());
+    Some(machine.and_then(|it| Ok(it.cpus().difference(&cpu_list(list)?))))
 }
 
 /// A list of CPUs.

@@ -1,8 +1,11 @@
 //! nri-plugins: what its policies have in common, and the topology-aware one.
 
-use super::classes::{block_io, cpu_classes, rdt, use_class};
+use super::classes::{
+    block_io, cpu_classes, rdt, scheduling_classes, scheduling_of_namespaces, scheduling_of_qos,
+    use_class,
+};
 use super::document::{Document, entries, items, text_of};
-use super::machine::reserve;
+use super::machine::{make_available, reserve};
 use super::output::Yaml;
 use super::report::Fate;
 use super::walk::Does::{Call, Convert, Holds, Judge, Lost, Take};
@@ -13,15 +16,15 @@ use crate::yaml::{Node, Value};
 pub(super) const COMMON: &[Rule] = &[
     ("reservedResources.cpu", Call(reserve)),
     ("reservedResources.memory", Lost("memory of system pods is not set aside")),
-    ("availableResources.cpu", Lost(AVAILABLE)),
+    ("availableResources.cpu", Call(make_available)),
     ("availableResources.memory", Lost("memory is not kept from containers")),
     ("reservedPoolNamespaces", Call(reserve_namespaces)),
     ("reservedNamespaces", Call(reserve_namespaces)),
     ("cpuClasses", Call(cpu_classes)),
     ("turboDomain", Lost("classes do not compete for turbo")),
-    ("schedulingClasses", Lost(SCHEDULING)),
-    ("namespaceSchedulingClasses", Lost(SCHEDULING)),
-    ("podQoSSchedulingClasses", Lost(SCHEDULING)),
+    ("schedulingClasses", Call(scheduling_classes)),
+    ("namespaceSchedulingClasses", Call(scheduling_of_namespaces)),
+    ("podQoSSchedulingClasses", Call(scheduling_of_qos)),
     (
         "controllableInterrupts",
         Lost("`isolation.interrupts` is about all interrupts that can be moved"),
@@ -49,17 +52,13 @@ pub(super) const COMMON: &[Rule] = &[
     ("agent.podResourceAPI", Holds("devices are read from the container's own request")),
 ];
 
-pub(super) const AVAILABLE: &str = "containers may use every CPU that is online and in the cgroup above the pods: take CPUs away there, in a partition, or offline";
-pub(super) const SCHEDULING: &str = "scheduling policy and nice values are not set";
 const TRACING: &str =
     "no traces are recorded; `bayplan explain` and `bayplan journal` have each decision";
-const PIN_CPU: &str = "per container: annotation `bayplan.dev/cpu.preserve`";
-const PIN_MEMORY: &str = "per container: annotation `bayplan.dev/memory.preserve`";
 
 /// Keys of the topology-aware policy, here and in CRI Resource Manager.
 pub(super) const TOPOLOGY_AWARE: &[Rule] = &[
-    ("pinCPU", Judge(pin_cpu)),
-    ("pinMemory", Judge(pin_memory)),
+    ("pinCPU", Take("requests.pinCpu")),
+    ("pinMemory", Take("requests.pinMemory")),
     ("preferIsolatedCPUs", Take("requests.preferIsolatedCpus")),
     ("preferSharedCPUs", Take("requests.preferSharedCpus")),
     ("colocatePods", Take("requests.colocatePods")),
@@ -112,7 +111,7 @@ pub(super) fn classes_first(document: &Document) -> Document {
     let mut document = document.clone();
     if let Value::Map(entries) = &mut document.root.value {
         let is_class = |key: &str| {
-            ["cpuclasses", "control", "cpu", "loadclasses"]
+            ["cpuclasses", "control", "cpu", "loadclasses", "schedulingclasses"]
                 .contains(&key.to_ascii_lowercase().as_str())
         };
         entries.sort_by_key(|(_, key, _)| !is_class(key));
@@ -130,20 +129,6 @@ pub(super) fn reserve_namespaces(walk: &mut Walk<'_>, place: &Place, node: &Node
 /// Reserved CPUs have the shared ones' class unless they have one of their own.
 fn shared_class(walk: &mut Walk<'_>, place: &Place, node: &Node) {
     use_class(walk, place, node, path("cpuClasses.shared"));
-}
-
-fn pin_cpu(node: &Node) -> Fate {
-    match text_of(node) {
-        Some("false") => Fate::lost(PIN_CPU),
-        _ => Fate::holds("every container has a CPU set"),
-    }
-}
-
-fn pin_memory(node: &Node) -> Fate {
-    match text_of(node) {
-        Some("false") => Fate::lost(PIN_MEMORY),
-        _ => Fate::holds("every container has memory nodes"),
-    }
 }
 
 /// `socket` is an older word for a package.

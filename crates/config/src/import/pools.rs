@@ -5,7 +5,7 @@
 
 use bayplan_types::CpuSet;
 
-use super::balloons::{for_all_types, priority, type_class};
+use super::balloons::{priority, type_class};
 use super::classes::use_class;
 use super::document::{Document, entries, items, scalar, text_of};
 use super::machine::cpu_list;
@@ -19,8 +19,8 @@ use crate::yaml::Node;
 
 /// Keys of the policy podpools.
 pub(super) const POD_POOLS: &[Rule] = &[
-    ("pinCPU", Judge(for_all_types)),
-    ("pinMemory", Judge(for_all_types)),
+    ("pinCPU", Take("requests.pinCpu")),
+    ("pinMemory", Take("requests.pinMemory")),
     ("Pools", Call(pod_pools)),
 ];
 
@@ -35,8 +35,8 @@ const POD_POOL: &[Rule] = &[
 
 /// Keys of the policy dynamic-pools.
 pub(super) const DYNAMIC_POOLS: &[Rule] = &[
-    ("pinCPU", Judge(for_all_types)),
-    ("pinMemory", Judge(for_all_types)),
+    ("pinCPU", Take("requests.pinCpu")),
+    ("pinMemory", Take("requests.pinMemory")),
     (
         "idleCPUClass",
         Call(|walk, place, node| use_class(walk, place, node, path("cpuClasses.idle"))),

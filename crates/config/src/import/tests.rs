@@ -108,10 +108,10 @@ fn of_two_files_the_first_decides_and_the_other_is_noted() {
 }
 
 #[test]
-fn amounts_need_the_machine() {
-    let text = "kind: TopologyAwarePolicy\nspec:\n  reservedResources: {cpu: 1500m}\n";
+fn exclusions_need_the_machine() {
+    let text = "kind: TopologyAwarePolicy\nspec:\n  reservedResources: {cpu: \"exclude-cpuset:0-3,6-7\"}\n";
     let with = imported(&[("f", text)], Some("pack:1 core:4 pu:2")).unwrap();
-    assert!(with.text.contains("\nreservedCpus: \"0,4\"\n"), "{}", with.text);
+    assert!(with.text.contains("\nreservedCpus: \"4-5\"\n"), "{}", with.text);
     let without = imported(&[("f", text)], None).unwrap();
     assert!(!without.text.contains("\nreservedCpus"), "{}", without.text);
     assert!(without.text.contains("--machine"), "{}", without.text);
@@ -140,14 +140,6 @@ fn a_cmk_directory_is_imported() {
 fn a_key_that_is_not_carried_out_is_not_written() {
     let text = include_str!("samples/nri_balloons.yaml").to_owned();
     let input = [Input::Text { name: "f".to_owned(), text }];
-    let rich = include_str!("samples/nri_balloons_rich.yaml").to_owned();
-    let rich = [Input::Text { name: "f".to_owned(), text: rich }];
-    let some = import(&rich, &Target { refused: REFUSED, ..Target::default() }).unwrap();
-    assert!(
-        !some.text.contains("name: both\n") && some.text.contains("name: half\n"),
-        "{}",
-        some.text
-    );
     for (refused, gone) in [("groups", "groups:"), ("groups[].shareIdle", "shareIdle: machine")] {
         let all = import(&input, &Target::default()).unwrap();
         let some = import(&input, &Target { refused: &[refused], ..Target::default() }).unwrap();

@@ -8,6 +8,7 @@ pub(super) mod isolation;
 mod plain_owners;
 mod power;
 mod resctrl;
+mod scheduling;
 mod turned;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +57,13 @@ pub(crate) fn gather(
         family(kernel, config, occupancy, &mut gathered);
     }
     let is_asked = |it: &Occupant| cgroups::asks_for_partition(config, it);
+    // What the rebalancer has turned goes before.
+    let scheduled = scheduling::scheduled(kernel, &config.scheduling_classes, occupancy);
+    for (slot, setting) in scheduled.settings {
+        gathered.settings.entry(slot).or_insert(setting);
+    }
+    gathered.problems.extend(scheduled.problems);
+    gathered.lacks_groups |= scheduled.lacks_groups;
     plain_owners::add_plain_owners(kernel, occupancy, is_asked, &mut gathered);
     cgroups::gather_interrupts(kernel, config, occupancy, originals, unmovable, &mut gathered);
     gathered

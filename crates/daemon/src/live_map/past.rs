@@ -219,7 +219,9 @@ impl Moment {
     fn pools(&self) -> Option<Pools> {
         let config = parse_config(Path::new("the configuration in the history"), &self.config);
         let config = config.ok()?;
-        Some(surviving_pools(&self.topology()?, config.policy, &config.reserved_cpus))
+        let (topology, division) = (self.topology()?, config.division());
+        let reserved = division.reserved_on(&topology);
+        Some(surviving_pools(&division.machine(&topology), division.policy, &reserved))
     }
 
     /// CPUs of groups by name, as their members were told; those of a group without members are not known.

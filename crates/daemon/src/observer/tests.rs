@@ -31,6 +31,7 @@ pub(crate) fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
         id: bayplan_allocator::ContainerId(0),
         name: format!("default/web/{name}"),
         runtime_id: runtime_id.to_owned(),
+        scheduling_class: None,
         spec: Arc::new(spec),
         tuning: Arc::default(),
         class: CpuClass::Shared,

@@ -142,6 +142,7 @@ fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
         id: ContainerId(id),
         name: format!("n/{name}/main"),
         runtime_id: format!("id-{name}"),
+        scheduling_class: None,
         spec: Arc::new(NewContainer { pod, name: "main".to_owned(), ..NewContainer::default() }),
         tuning: Arc::default(),
         class: CpuClass::Shared,

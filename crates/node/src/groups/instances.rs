@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, CpuWishes, Demand, Owner, Part, PlaceWishes, Request};
+use bayplan_allocator::{
+    ContainerId, CpuWishes, Demand, Owner, Part, PlaceWishes, Preserve, Request,
+};
 use bayplan_types::{CpuSet, MilliCpu};
 use bayplan_workload::{NewContainer, RequestRules};
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Fill, GroupType, Inside, InstanceKey, Size};
+use super::kind::{Creation, Fill, GroupType, Inside, InstanceKey, Size};
 use super::membership::{key_of, type_of};
+use super::usage::Followed;
 use crate::record::AllocationForm;
 
 /// One group.
@@ -23,6 +26,17 @@ pub(crate) struct Instance {
     pub(crate) key: String,
     /// What it holds, those CPUs included that members have of their own.
     pub(crate) form: AllocationForm,
+    /// What it is made of; empty: of CPUs.
+    pub(crate) portions: Vec<Portion>,
+}
+
+/// The part of a group that has the wishes of another type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Portion {
+    /// Name of that type.
+    pub(crate) kind: String,
+    /// Its CPUs.
+    pub(crate) cpus: CpuSet,
 }
 
 impl Instance {
@@ -42,17 +56,27 @@ pub struct GroupForm {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     key: String,
     allocation: AllocationForm,
+    /// Type and CPUs of each component.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    components: Vec<(String, String)>,
 }
 
 impl GroupForm {
     pub(crate) fn new(id: ContainerId, instance: &Instance) -> GroupForm {
-        let Instance { kind, number, key, form } = instance.clone();
-        GroupForm { id: id.0, kind, number, key, allocation: form }
+        let Instance { kind, number, key, form, portions } = instance.clone();
+        let components = portions.into_iter().map(|it| (it.kind, it.cpus.to_string())).collect();
+        GroupForm { id: id.0, kind, number, key, allocation: form, components }
     }
 
     pub(crate) fn instance(self) -> Instance {
-        let GroupForm { kind, number, key, allocation, .. } = self;
-        Instance { kind, number, key, form: allocation }
+        let GroupForm { kind, number, key, allocation, components, .. } = self;
+        // A list that cannot be read is made anew as if the component had no CPUs.
+        let portion = |(kind, cpus): (String, String)| Portion {
+            kind,
+            cpus: cpus.parse().unwrap_or_default(),
+        };
+        let portions = components.into_iter().map(portion).collect();
+        Instance { kind, number, key, form: allocation, portions }
     }
 }
 
@@ -85,6 +109,8 @@ pub(crate) struct Groups {
     pub(crate) lacking: BTreeSet<String>,
     /// Groups that have fewer CPUs than they are to have; they get more when there are some.
     pub(crate) short: BTreeSet<ContainerId>,
+    /// Sizes of groups that follow what their members use, as far as it was measured.
+    pub(crate) followed: BTreeMap<ContainerId, Followed>,
     /// Groups that are over and of which the journal does not know it yet.
     pub(crate) ended: Vec<ContainerId>,
 }
@@ -109,12 +135,17 @@ impl<'a> Asked<'a> {
         free: CpuSet,
         held: &'a CpuSet,
     ) -> Asked<'a> {
-        let slots = match &spec.cmk {
-            Some(Ok(isolate)) => isolate.slots.max(1),
-            _ => 1,
-        };
-        Asked { request, slots, free, held }
+        Asked { request, slots: slots_of(spec), free, held }
     }
+}
+
+/// How many slots a container asks for: by CMK's words, or by the extended resource of its pool, where kubelet tells of that.
+fn slots_of(spec: &NewContainer) -> usize {
+    let Some(Ok(isolate)) = &spec.cmk else { return 1 };
+    let resource = format!("cmk.intel.com/{}-cores", isolate.pool);
+    let facts = spec.facts.as_ref();
+    let requested = facts.and_then(|it| it.own.extended.get(&resource)).copied().unwrap_or(0);
+    isolate.slots.max(usize::try_from(requested).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Where a new container could go.
@@ -158,6 +189,12 @@ impl Groups {
         self.instances.get(&group).map(Instance::name)
     }
 
+    /// The class of scheduling that the type of a container's group names.
+    pub(crate) fn scheduling_class_of(&self, member: ContainerId) -> Option<String> {
+        let group = self.members.get(&member)?.group;
+        self.kind_of(group)?.scheduling_class.clone()
+    }
+
     pub(crate) fn of_kind(&self, kind: &str) -> impl Iterator<Item = (ContainerId, &Instance)> {
         self.instances.iter().filter(move |(_, it)| it.kind == kind).map(|(id, it)| (*id, it))
     }
@@ -197,14 +234,22 @@ impl Groups {
             ..CpuWishes::default()
         };
         wishes.place = PlaceWishes::default();
-        wishes.preserve.cpus |= !kind.pins_cpus;
-        wishes.preserve.memory |= !kind.pins_memory;
         if wishes.memory.kinds.is_empty() {
             wishes.memory.kinds.clone_from(&kind.memory_kinds);
         }
         request.is_reserved = false;
         if member.own > 0 {
             request.demand = Demand::new(member.own, None);
+        }
+    }
+
+    /// What is left alone of a container where it says nothing itself: as its group says, or as of all containers.
+    pub(crate) fn preserve_for(&self, id: ContainerId, of_all: Preserve) -> Preserve {
+        let group = self.members.get(&id).and_then(|it| self.kind_of(it.group));
+        let Some(kind) = group else { return of_all };
+        Preserve {
+            cpus: kind.pins_cpus.map_or(of_all.cpus, |pins| !pins),
+            memory: kind.pins_memory.map_or(of_all.memory, |pins| !pins),
         }
     }
 
@@ -217,17 +262,78 @@ impl Groups {
         let Some(kind) = self.kind_of(group) else { return Ok(None) };
         let (min, max) = match kind.size {
             Size::Requests { min, max } => (min, max),
-            Size::Fixed(size) => return Ok(Some(size)),
+            Size::Fixed(size) => {
+                return self.divided(group, size).map(|parts| Some(parts.iter().sum()));
+            }
             Size::List(_) | Size::Domain(_) => return Ok(None),
         };
         let requested = self.requested(group);
+        let needed = self.requested_cpus(group).unwrap_or(min);
+        // Until its members are measured, it stays as large as it is.
+        let measured = self.followed.get(&group).map_or(has, |it| it.size);
+        let most = max.unwrap_or(usize::MAX);
+        let needed = match kind.follows {
+            Some(_) if has < usize::MAX => needed.max(measured.min(most)),
+            _ => needed,
+        };
+        match max.filter(|max| needed > *max && needed > has) {
+            Some(max) => Err(format!("{requested} CPUs would be requested of at most {max}")),
+            None => self.divided(group, needed).map(|parts| Some(parts.iter().sum())),
+        }
+    }
+
+    /// The least that a group may have: what its members need, and no less than its type says; `None` where its size does not follow its members.
+    pub(crate) fn requested_cpus(&self, group: ContainerId) -> Option<usize> {
+        let Size::Requests { min, .. } = self.kind_of(group)?.size else { return None };
         let own: usize = self.members_of(group).map(|it| it.own).sum();
         // Those that share need a CPU that no member has of its own, also where they request none.
         let is_shared = self.members_of(group).any(|it| it.own == 0);
-        let needed = requested.cpus_needed().max(own + usize::from(is_shared)).max(min).max(1);
-        match max.filter(|max| needed > *max && needed > has) {
-            Some(max) => Err(format!("{requested} CPUs would be requested of at most {max}")),
-            None => Ok(Some(needed)),
+        let requested = self.requested(group).cpus_needed();
+        Some(requested.max(own + usize::from(is_shared)).max(min).max(1))
+    }
+
+    /// How many CPUs each component of a group is to have, together at least so many; one number for a group without components. All have equal parts, as far as
+    /// their types allow.
+    ///
+    /// # Errors
+    /// A component would be larger than its type allows.
+    pub(crate) fn divided(&self, group: ContainerId, needed: usize) -> Result<Vec<usize>, String> {
+        let portions = self.instances.get(&group).map_or(&[][..], |it| &it.portions);
+        if portions.is_empty() {
+            return Ok(vec![needed]);
+        }
+        self.divide(portions.iter().map(|it| it.kind.as_str()), needed)
+    }
+
+    /// The same for components of these types.
+    pub(crate) fn divide<'a>(
+        &self,
+        kinds: impl ExactSizeIterator<Item = &'a str>,
+        needed: usize,
+    ) -> Result<Vec<usize>, String> {
+        let part = needed.div_ceil(kinds.len().max(1));
+        let sized = |name: &str| match self.kind(name).map(|it| &it.size) {
+            Some(Size::Requests { max: Some(max), .. }) if part > *max => Err(format!(
+                "{part} CPUs would be of its component {name}, which has at most {max}"
+            )),
+            Some(Size::Requests { min, .. }) => Ok(part.max(*min)),
+            Some(Size::Fixed(size)) => Ok(*size),
+            _ => Ok(part),
+        };
+        kinds.map(sized).collect()
+    }
+
+    /// Types of the components of a new group of a type.
+    pub(crate) fn components_of(&self, kind: &GroupType) -> Vec<String> {
+        let count = |name: &String| {
+            let portions = self.instances.values().flat_map(|it| &it.portions);
+            portions.filter(|it| it.kind == *name).count()
+        };
+        match kind.creation {
+            Creation::All => kind.components.clone(),
+            Creation::Balance => {
+                kind.components.iter().min_by_key(|it| count(it)).cloned().into_iter().collect()
+            }
         }
     }
 

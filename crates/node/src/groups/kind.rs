@@ -5,6 +5,8 @@ use bayplan_topology::Level;
 use bayplan_types::{CpuSet, MemoryKind};
 use bayplan_workload::annotations::Condition;
 
+use super::usage::Follow;
+
 /// One type of groups; its instances are the groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupType {
@@ -16,6 +18,8 @@ pub struct GroupType {
     pub instances: Instances,
     /// How many CPUs a group has.
     pub size: Size,
+    /// How its size follows what members use beside what they request; `None`: it does not.
+    pub follows: Option<Follow>,
     /// What members have of them.
     pub inside: Inside,
     /// How many members a group takes.
@@ -26,14 +30,22 @@ pub struct GroupType {
     pub cpus: CpuWishes,
     /// Class of frequency and sleep of its CPUs; `None`: that of exclusive CPUs.
     pub cpu_class: Option<String>,
-    /// Devices that its CPUs are rather near.
-    pub near: Vec<String>,
+    /// Class of scheduling of its members that say nothing.
+    pub scheduling_class: Option<String>,
+    /// Where its CPUs are in the machine, as far as that can be had.
+    pub place: GroupPlace,
+    /// What its members do to the cores and caches that they run on.
+    pub loads: Vec<Load>,
+    /// Types of which a group of this one is made; empty: of CPUs.
+    pub components: Vec<String>,
+    /// Which of them a group is made of.
+    pub creation: Creation,
     /// Kinds of memory for members that say nothing; empty: as without a group.
     pub memory_kinds: Vec<MemoryKind>,
-    /// False: `cpuset.cpus` of members stays as the runtime made it.
-    pub pins_cpus: bool,
-    /// False: `cpuset.mems` of members stays as the runtime made it.
-    pub pins_memory: bool,
+    /// False: `cpuset.cpus` of members stays as the runtime made it; `None`: as that of other containers.
+    pub pins_cpus: Option<bool>,
+    /// The same for `cpuset.mems`.
+    pub pins_memory: Option<bool>,
 }
 
 impl GroupType {
@@ -44,15 +56,20 @@ impl GroupType {
             members: Members::default(),
             instances: Instances::default(),
             size: Size::default(),
+            follows: None,
             inside: Inside::default(),
             capacity: Capacity::default(),
             priority: Priority::default(),
             cpus: CpuWishes::default(),
             cpu_class: None,
-            near: Vec::new(),
+            scheduling_class: None,
+            place: GroupPlace::default(),
+            loads: Vec::new(),
+            components: Vec::new(),
+            creation: Creation::default(),
             memory_kinds: Vec::new(),
-            pins_cpus: true,
-            pins_memory: true,
+            pins_cpus: None,
+            pins_memory: None,
         }
     }
 
@@ -62,6 +79,19 @@ impl GroupType {
             Size::List(_) if self.inside == Inside::Slots => 1,
             Size::List(lists) => lists.len(),
             _ => self.instances.min,
+        }
+    }
+
+    /// The CPUs that its group of this number has by the configuration: all slots, or one list; `None` where it has no such list.
+    pub(crate) fn list_of(&self, number: usize) -> Option<CpuSet> {
+        match &self.size {
+            Size::List(lists) if self.inside == Inside::Slots => {
+                let mut all = CpuSet::new();
+                lists.iter().for_each(|it| all.union_with(it));
+                Some(all)
+            }
+            Size::List(lists) => lists.get(number).cloned(),
+            _ => None,
         }
     }
 
@@ -81,6 +111,38 @@ impl GroupType {
         };
         Some(most)
     }
+}
+
+/// Preferences about the place of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupPlace {
+    /// Near these devices.
+    pub near: Vec<String>,
+    /// Away from the CPUs that are near these devices.
+    pub far: Vec<String>,
+    /// A new group is on the NUMA node with most CPUs that are open to it, where no device says more.
+    pub is_balanced: bool,
+}
+
+/// A kind of load. Groups with the same one are rather not on the same core or L2 cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Unique in the configuration.
+    pub name: String,
+    /// What it loads: cores, or L2 caches.
+    pub level: Level,
+    /// CPUs of one group are rather on different ones, too.
+    pub overloads: bool,
+}
+
+/// Which components a group is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Creation {
+    /// All, with equal parts of its CPUs.
+    #[default]
+    All,
+    /// The one of which there are fewest.
+    Balance,
 }
 
 /// Which containers belong to a type.

@@ -3,16 +3,18 @@
 //!
 //! choose type ─▶ choose or make group ─▶ fit ─▶ offer of the container's place in it ... settle ─▶ end when empty
 
+mod components;
+mod placed;
 mod seating;
+mod usage;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bayplan_allocator::{
-    Allocation, ContainerId, Demand, Ledger, Move, Near, Owner, Part, Request, Strictness,
-    domain_around, offer, open_domains, whole_domain,
+    Allocation, ContainerId, Demand, Ledger, Move, Owner, Part, Request, domain_around, offer,
+    open_domains, whole_domain,
 };
-use bayplan_topology::{Level, find_device};
+use bayplan_topology::Level;
 use bayplan_types::{CpuSet, MilliCpu};
 use bayplan_workload::NewContainer;
 use bayplan_workload::cmk::{INFRA, SHARED, asked_environment, environment};
@@ -207,7 +209,13 @@ impl NodeState {
                 exact_request(group, kind, &has.union(&more))
             }
             None => match self.groups.needed(group, has.len())? {
-                Some(needed) => self.near_devices(kind, group_request(group, kind, needed)),
+                Some(needed) if self.has_components(group) => {
+                    return self.fit_components(group, needed);
+                }
+                Some(needed) if needed > has.len() && kind.overloads() => {
+                    return self.grow_apart(group, needed);
+                }
+                Some(needed) => self.placed_as(kind, false, group_request(group, kind, needed)),
                 None => return Ok(Vec::new()),
             },
         };
@@ -229,10 +237,7 @@ impl NodeState {
         let kind = self.groups.kind(&instance.kind)?;
         let pools = self.ledger.pools();
         match &kind.size {
-            Size::List(lists) if kind.inside == Inside::Slots => {
-                Some(pools.ownable(&union_of(lists)))
-            }
-            Size::List(lists) => Some(pools.ownable(lists.get(instance.number)?)),
+            Size::List(_) => Some(pools.ownable(&kind.list_of(instance.number)?)),
             Size::Domain(level) => domain_around(pools, *level, &self.ledger.group_cpus(group)),
             Size::Requests { .. } | Size::Fixed(_) => None,
         }
@@ -258,6 +263,9 @@ impl NodeState {
         wanted: MilliCpu,
     ) -> Result<(ContainerId, Vec<Move>), String> {
         let id = self.take_id();
+        if !kind.components.is_empty() {
+            return self.make_composite(id, kind, key, wanted);
+        }
         let mut refused = match kind.size {
             Size::List(_) => "all its lists have groups".to_owned(),
             _ => "none of its domains is free".to_owned(),
@@ -268,7 +276,8 @@ impl NodeState {
                     let moves = offer.moves().to_vec();
                     self.ledger.commit(offer).map_err(|stale| stale.to_string())?;
                     let Some(form) = self.group_form(id) else { break };
-                    let instance = Instance { kind: kind.name.clone(), number, key, form };
+                    let (kind, portions) = (kind.name.clone(), Vec::new());
+                    let instance = Instance { kind, number, key, form, portions };
                     self.groups.instances.insert(id, instance);
                     // It gets the others when there are some.
                     if self.is_short(id) {
@@ -291,18 +300,20 @@ impl NodeState {
     ) -> Vec<(usize, Request)> {
         let numbers = || self.groups.free_numbers(&kind.name);
         let number = numbers().next().unwrap_or_default();
-        let request = |size: usize| self.near_devices(kind, group_request(id, kind, size));
+        let request = |size: usize| self.placed_as(kind, true, group_request(id, kind, size));
         let sized = |size: usize| vec![(number, request(size))];
         let exactly = |cpus: &CpuSet| exact_request(id, kind, cpus);
         match &kind.size {
             Size::Requests { min, max } => {
                 let size = wanted.cpus_needed().max(*min).max(1);
+                // The others follow one by one.
+                let size = if kind.overloads() { 1 } else { size };
                 sized(max.map_or(size, |max| size.min(max)))
             }
             Size::Fixed(size) => sized(*size),
             // A slot of which a CPU is taken keeps no other one from being there.
-            Size::List(lists) if kind.inside == Inside::Slots => {
-                let all = union_of(lists);
+            Size::List(_) if kind.inside == Inside::Slots => {
+                let all = kind.list_of(number).unwrap_or_default();
                 let open = self.ledger.open_to_groups(&all);
                 vec![(number, exactly(if open.is_empty() { &all } else { &open }))]
             }
@@ -316,18 +327,6 @@ impl NodeState {
                 domains.iter().map(|cpus| (number, exactly(cpus))).collect()
             }
         }
-    }
-
-    /// With the wish to be near the devices of the type, as far as the machine has them.
-    pub(super) fn near_devices(&self, kind: &GroupType, mut request: Request) -> Request {
-        let near = |name: &String| {
-            let device = find_device(&self.devices, device_name(name).as_ref())?;
-            let (cpus, nodes) = (device.cpus.clone(), device.node.into_iter().collect());
-            let strictness = Strictness::Preferred;
-            Some(Near { name: name.clone(), cpus, nodes, strictness })
-        };
-        request.wishes.place.near = kind.near.iter().filter_map(near).collect();
-        request
     }
 
     /// What a group holds, in the words of the journal.
@@ -400,7 +399,9 @@ impl NodeState {
         let version = Some(self.ledger.version());
         let lacks = self.groups.lacks_some || !self.groups.short.is_empty();
         if lacks && self.groups.lacked_at != version {
-            for group in self.groups.short.clone() {
+            let mut short: Vec<ContainerId> = self.groups.short.iter().copied().collect();
+            short.sort_by_key(|id| self.groups.kind_of(*id).map(|it| it.priority));
+            for group in short {
                 self.settle_group(group, step);
             }
             if std::mem::take(&mut self.groups.lacks_some) {
@@ -442,6 +443,7 @@ impl NodeState {
     pub(crate) fn end_group(&mut self, group: ContainerId, step: &mut Step) {
         self.ledger.release(group);
         self.groups.short.remove(&group);
+        self.groups.followed.remove(&group);
         let Some(instance) = self.groups.instances.remove(&group) else { return };
         step.records.push(Record::GroupEnded { id: group.0 });
         let (name, cpus) = (instance.name(), String::new());
@@ -528,21 +530,6 @@ impl NodeState {
     }
 }
 
-/// A device by a directory of sysfs, which nri-plugins names, by its own name.
-fn device_name(path: &str) -> Cow<'_, str> {
-    for (dir, prefix) in [
-        ("/sys/class/net/", ""),
-        ("/sys/bus/pci/devices/", ""),
-        ("/sys/block/", "/dev/"),
-        ("/sys/class/block/", "/dev/"),
-    ] {
-        if let Some(name) = path.strip_prefix(dir) {
-            return format!("{prefix}{}", name.trim_end_matches('/')).into();
-        }
-    }
-    path.into()
-}
-
 fn asked_socket(spec: &NewContainer) -> Option<u32> {
     match &spec.cmk {
         Some(Ok(isolate)) => isolate.socket,
@@ -555,12 +542,6 @@ fn exact_request(id: ContainerId, kind: &GroupType, cpus: &CpuSet) -> Request {
     let mut request = group_request(id, kind, cpus.len());
     request.wishes.cpus.exactly.clone_from(cpus);
     request
-}
-
-fn union_of(lists: &[CpuSet]) -> CpuSet {
-    let mut all = CpuSet::new();
-    lists.iter().for_each(|it| all.union_with(it));
-    all
 }
 
 /// What a group asks for.

@@ -33,6 +33,7 @@ impl NodeState {
                     home: self.home_of(*id, allocation),
                     is_left_alone: allocation.terms.preserve.cpus,
                     is_claimed: container.claim.is_pinned(),
+                    scheduling_class: self.groups.scheduling_class_of(*id),
                     is_immovable: allocation.terms.is_immovable
                         || allocation.terms.part.runs_on_others(),
                     may_share_elsewhere: allocation.may_share_elsewhere(),

@@ -41,6 +41,9 @@ impl NodeState {
         let cold = self.containers.get(&id).map(|it| it.cold).unwrap_or_default();
         request.wishes.memory.cold_start = cold.wish();
         self.groups.shape(&mut request);
+        let left_alone = self.groups.preserve_for(id, self.rules.preserve);
+        request.wishes.preserve.cpus |= left_alone.cpus;
+        request.wishes.preserve.memory |= left_alone.memory;
         if let Some(group) = self.groups.name_for(id) {
             let has_no_affinity = has_no_affinity(spec, &self.rules);
             request.wishes.preserve.cpus |= *has_no_affinity.as_ref().unwrap_or(&false);

@@ -106,6 +106,7 @@ impl NodeState {
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
             Event::Turn(turned) => self.turn(turned),
             Event::Colocate(colocation) => self.colocate(colocation),
+            Event::Used(used) => self.containers_used(&used, now),
             Event::Told(kind, id, why, about) => self.told(kind, id, why, about),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),

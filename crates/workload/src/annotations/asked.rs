@@ -1,6 +1,7 @@
 //! What a container asks for: the value that all annotations fill.
 
 use bayplan_allocator::Wishes;
+use bayplan_types::NodeSet;
 
 use super::affinity::Affinity;
 use super::hints::Hints;
@@ -26,6 +27,8 @@ pub struct Asked {
     pub requests: Option<(&'static str, ExactRequests)>,
     /// Which devices and mounts count.
     pub hints: Hints,
+    /// NUMA nodes that Koordinator's scheduler has chosen.
+    pub numa_nodes: NodeSet,
     /// Its relations to other containers.
     pub affinity: Vec<Affinity>,
     /// What it asks for beside its place.

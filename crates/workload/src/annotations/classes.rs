@@ -13,6 +13,8 @@ pub struct ClassNames {
     pub resctrl: BTreeSet<String>,
     /// Of block I/O.
     pub block_io: BTreeSet<String>,
+    /// Of scheduling.
+    pub scheduling: BTreeSet<String>,
     /// Of memory that is reclaimed, with the word for none.
     pub reclaim: BTreeSet<String>,
 }
@@ -24,6 +26,7 @@ impl ClassNames {
             Field::CpuClass => Some(("cpuClasses.classes", &self.cpu)),
             Field::ResctrlClass => Some(("resctrl.partitions", &self.resctrl)),
             Field::BlockIoClass => Some(("blockIo.classes", &self.block_io)),
+            Field::SchedulingClass => Some(("schedulingClasses", &self.scheduling)),
             Field::ReclaimClass => Some(("memory.reclaim", &self.reclaim)),
             _ => None,
         }

@@ -31,6 +31,8 @@ pub enum Field {
     Within,
     /// `wishes.cpus.is_even`.
     IsEven,
+    /// `wishes.place.is_balanced`.
+    IsBalanced,
     /// `wishes.cpus.hides_hyperthreads`.
     HidesHyperthreads,
     /// `wishes.memory.kinds`.
@@ -67,6 +69,8 @@ pub enum Field {
     Interrupts,
     /// `tuning.block_io_class`.
     BlockIoClass,
+    /// `tuning.scheduling_class`.
+    SchedulingClass,
     /// `tuning.reclaim_class`.
     ReclaimClass,
     /// `tuning.resctrl_class`.
@@ -131,6 +135,7 @@ impl Field {
                 | Field::Priority
                 | Field::Within
                 | Field::IsEven
+                | Field::IsBalanced
                 | Field::Near
                 | Field::IsNearEach
                 | Field::Affinity
@@ -139,7 +144,7 @@ impl Field {
     }
 
     /// Every field.
-    pub const ALL: [Field; 37] = [
+    pub const ALL: [Field; 39] = [
         Field::Requests,
         Field::PreferSharedCpus,
         Field::OwnQos,
@@ -153,6 +158,7 @@ impl Field {
         Field::Priority,
         Field::Within,
         Field::IsEven,
+        Field::IsBalanced,
         Field::HidesHyperthreads,
         Field::MemoryKinds,
         Field::MemoryIsBound,
@@ -171,6 +177,7 @@ impl Field {
         Field::CpuBurst,
         Field::Interrupts,
         Field::BlockIoClass,
+        Field::SchedulingClass,
         Field::ReclaimClass,
         Field::ResctrlClass,
         Field::CpuClass,
@@ -200,6 +207,7 @@ impl Field {
             Field::Priority => to.wishes.cpus.priority = from.wishes.cpus.priority,
             Field::Within => to.wishes.cpus.within = from.wishes.cpus.within,
             Field::IsEven => to.wishes.cpus.is_even = from.wishes.cpus.is_even,
+            Field::IsBalanced => to.wishes.place.is_balanced = from.wishes.place.is_balanced,
             Field::HidesHyperthreads => {
                 to.wishes.cpus.hides_hyperthreads = from.wishes.cpus.hides_hyperthreads
             }
@@ -220,6 +228,9 @@ impl Field {
             Field::CpuBurst => to.tuning.burst_percent = from.tuning.burst_percent,
             Field::Interrupts => to.tuning.interrupts = from.tuning.interrupts,
             Field::BlockIoClass => to.tuning.block_io_class.clone_from(&from.tuning.block_io_class),
+            Field::SchedulingClass => {
+                to.tuning.scheduling_class.clone_from(&from.tuning.scheduling_class)
+            }
             Field::ReclaimClass => to.tuning.reclaim_class.clone_from(&from.tuning.reclaim_class),
             Field::ResctrlClass => to.tuning.resctrl_class.clone_from(&from.tuning.resctrl_class),
             Field::CpuClass => to.tuning.cpu_class.clone_from(&from.tuning.cpu_class),
@@ -243,6 +254,7 @@ impl Field {
             | Field::Priority
             | Field::Within
             | Field::IsEven
+            | Field::IsBalanced
             | Field::IsNearEach
             | Field::CpuClass
             | Field::CpuGovernor
@@ -273,6 +285,7 @@ impl Field {
             Field::Priority => "wishes.cpus.priority",
             Field::Within => "wishes.cpus.within",
             Field::IsEven => "wishes.cpus.is_even",
+            Field::IsBalanced => "wishes.place.is_balanced",
             Field::HidesHyperthreads => "wishes.cpus.hides_hyperthreads",
             Field::MemoryKinds => "wishes.memory.kinds",
             Field::MemoryIsBound => "wishes.memory.is_bound",
@@ -291,6 +304,7 @@ impl Field {
             Field::CpuBurst => "tuning.burst_percent",
             Field::Interrupts => "tuning.interrupts",
             Field::BlockIoClass => "tuning.block_io_class",
+            Field::SchedulingClass => "tuning.scheduling_class",
             Field::ReclaimClass => "tuning.reclaim_class",
             Field::ResctrlClass => "tuning.resctrl_class",
             Field::CpuClass => "tuning.cpu_class",

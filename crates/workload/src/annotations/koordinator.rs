@@ -3,7 +3,7 @@
 
 use bayplan_allocator::{Packing, Siblings, Strictness, Within};
 use bayplan_topology::Level;
-use bayplan_types::{CpuSet, ParseSetError, QosClass};
+use bayplan_types::{CpuSet, NodeId, NodeSet, ParseSetError, QosClass};
 use serde_json::{Map, Value};
 
 use super::asked::Asked;
@@ -43,7 +43,7 @@ pub static FOREIGN: &[Foreign] = &[
     Foreign {
         name: QOS,
         values: "label; LSE, LSR, LS, BE, SYSTEM",
-        meaning: "LSE: exclusive CPUs and idle siblings; LSR: exclusive CPUs, as with lend besteffort; LS, BE: shared CPUs; SYSTEM: reserved CPUs, where `permissions` allow it",
+        meaning: "LSE: exclusive CPUs and idle siblings (requests.lseIdleSiblings); LSR: exclusive CPUs, as with lend besteffort; LS, BE: shared CPUs; SYSTEM: reserved CPUs, where `permissions` allow it",
         fills: &[Field::PreferSharedCpus, Field::Siblings, Field::IsReserved, Field::Lends],
     },
     Foreign {
@@ -55,8 +55,8 @@ pub static FOREIGN: &[Foreign] = &[
     },
     Foreign {
         name: RESOURCE_STATUS,
-        values: "JSON, written by Koordinator's scheduler; cpuset: a list such as 0-3",
-        meaning: "every container of a Guaranteed, LSE or LSR pod runs on these CPUs, and no other pod does, where `permissions` allow it; or it is refused",
+        values: "JSON, written by Koordinator's scheduler; cpuset: a list such as 0-3; numaNodeResources: NUMA nodes",
+        meaning: "every container of a Guaranteed, LSE or LSR pod runs on these CPUs, and no other pod does, where `permissions` allow it; or it is refused. NUMA nodes without CPUs: rather there",
         fills: &[Field::Claimed],
     },
     Foreign {
@@ -168,7 +168,7 @@ enum Outcome {
 type Reader = fn(&mut Asked, &str, &str) -> Result<Outcome, &'static str>;
 
 /// Applies all of it; Koordinator's word counts more than Katalyst's.
-pub(super) fn read(pod: &Pod, asked: &mut Asked, warnings: &mut Warnings) {
+pub(super) fn read(pod: &Pod, lse_uses_siblings: bool, asked: &mut Asked, warnings: &mut Warnings) {
     let readers: [(&str, Reader); 4] = [
         (ENHANCEMENT, enhance),
         (MEMORY_ENHANCEMENT, enhance_memory),
@@ -189,7 +189,7 @@ pub(super) fn read(pod: &Pod, asked: &mut Asked, warnings: &mut Warnings) {
     }
     if let Some(value) = pod.labels.get(QOS) {
         let what = format!("label `{QOS}`");
-        let outcome = set_qos(asked, value);
+        let outcome = set_qos(asked, value, lse_uses_siblings);
         warn(&what, "", value, outcome, warnings);
     }
 }
@@ -205,10 +205,7 @@ fn set_claimed(pod: &Pod, text: &str, asked: &mut Asked, warnings: &mut Warnings
     let is_guaranteed = pod.qos == Some(QosClass::Guaranteed);
     let class = pod.labels.get(QOS).map(String::as_str);
     match read_claimed(text) {
-        Ok(none) if none.is_empty() && names_nodes(text) => {
-            warnings.no_effect(&format!("{what}: numaNodeResources without cpuset"));
-        }
-        Ok(none) if none.is_empty() => {}
+        Ok(none) if none.is_empty() => asked.numa_nodes = named_nodes(text),
         Ok(cpus) if is_guaranteed || matches!(class, Some("LSE" | "LSR")) => {
             asked.wishes.claimed = cpus;
         }
@@ -230,7 +227,7 @@ fn set_claimed(pod: &Pod, text: &str, asked: &mut Asked, warnings: &mut Warnings
 
 /// `cpuset` of what Koordinator's scheduler has decided for a pod, for all of its containers together (koordinator,
 /// `apis/extension/resource.go`, `ResourceStatus`). The NUMA nodes beside it (`numaNodeResources`) are those of the CPUs; without CPUs they say
-/// where the pod shares, which is for placement to find.
+/// where the pod is to be.
 fn read_claimed(text: &str) -> Result<CpuSet, Misread> {
     check_length(text)?;
     let json = serde_json::from_str::<Map<String, Value>>(text);
@@ -249,10 +246,12 @@ fn read_claimed(text: &str) -> Result<CpuSet, Misread> {
     }
 }
 
-/// Whether a value that can be read lists NUMA nodes.
-fn names_nodes(text: &str) -> bool {
+/// The NUMA nodes that a value which can be read lists.
+fn named_nodes(text: &str) -> NodeSet {
     let fields = serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
-    fields.get("numaNodeResources").and_then(Value::as_array).is_some_and(|it| !it.is_empty())
+    let listed = fields.get("numaNodeResources").and_then(Value::as_array);
+    let number = |it: &Value| it.get("node")?.as_u64()?.try_into().ok().map(NodeId);
+    listed.into_iter().flatten().filter_map(number).collect()
 }
 
 /// Each field counts by itself, so that one that is wrong does not take the others with it.
@@ -301,11 +300,17 @@ fn warn(
 }
 
 /// Exclusive CPUs are the default for pods that request whole ones; the label counts more than the configuration.
-fn set_qos(asked: &mut Asked, value: &str) -> Result<Outcome, &'static str> {
+fn set_qos(
+    asked: &mut Asked,
+    value: &str,
+    lse_uses_siblings: bool,
+) -> Result<Outcome, &'static str> {
     match value {
         "LSE" => {
             asked.prefer_shared_cpus = Some(false);
-            asked.wishes.cpus.siblings = Siblings::Idle;
+            if !lse_uses_siblings {
+                asked.wishes.cpus.siblings = Siblings::Idle;
+            }
         }
         "LSR" => {
             asked.prefer_shared_cpus = Some(false);

@@ -70,6 +70,7 @@ impl Group {
                 Field::CpuClass,
                 Field::ResctrlClass,
                 Field::BlockIoClass,
+                Field::SchedulingClass,
                 Field::ReclaimClass,
                 Field::CpuGovernor,
             ],
@@ -131,13 +132,14 @@ impl Item {
 }
 
 /// Fields of which rules can tell values apart.
-const VALUED: [Field; 8] = [
+const VALUED: [Field; 9] = [
     Field::Priority,
     Field::Partition,
     Field::Interrupts,
     Field::CpuClass,
     Field::ResctrlClass,
     Field::BlockIoClass,
+    Field::SchedulingClass,
     Field::ReclaimClass,
     Field::CpuGovernor,
 ];
@@ -212,6 +214,7 @@ pub(super) fn wish(field: Field, asked: &Asked) -> Wish {
         Field::CpuClass => tuning.cpu_class.clone(),
         Field::ResctrlClass => tuning.resctrl_class.clone(),
         Field::BlockIoClass => tuning.block_io_class.clone(),
+        Field::SchedulingClass => tuning.scheduling_class.clone(),
         Field::ReclaimClass => tuning.reclaim_class.clone(),
         Field::CpuGovernor => tuning.cpu_governor.clone(),
         _ => None,

@@ -39,7 +39,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     webhook::read(container, &mut asked, &mut warnings);
     read_extended(container, rules, &mut asked);
     webhook::read_batch(container, &mut asked, &mut warnings);
-    koordinator::read(&container.pod, &mut asked, &mut warnings);
+    koordinator::read(&container.pod, rules.lse_uses_siblings, &mut asked, &mut warnings);
     runtimes::read(container, &mut asked, &mut warnings);
     read_keys(container, &mut asked, &mut warnings);
     take_back(container, rules, &usual, &mut asked, &mut warnings);

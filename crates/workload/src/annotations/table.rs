@@ -291,6 +291,19 @@ pub static KEYS: &[Key] = &[
         set: |asked, said| put(&mut asked.wishes.cpus.is_even, said.flag()?),
     },
     Key {
+        name: "numa-strategy",
+        values: Values::Words(&["most-allocated", "least-allocated", "distribute-evenly"]),
+        default: "as requests.numaStrategy says",
+        meaning: "a new container's own CPUs on the NUMA node that is filled most, on the one with most room, or as even-across-numa; also written as Koordinator does (LeastAllocated)",
+        older: &[],
+        fills: &[Field::IsBalanced, Field::IsEven],
+        set: |asked, said| {
+            (asked.wishes.cpus.is_even, asked.wishes.place.is_balanced) =
+                word(said.value, values::NUMA_STRATEGY)?;
+            Ok(())
+        },
+    },
+    Key {
         name: "hide-hyperthreads",
         values: FLAG,
         default: "false",
@@ -532,6 +545,15 @@ pub static KEYS: &[Key] = &[
         older: BOTH,
         fills: &[Field::BlockIoClass],
         set: |asked, said| put(&mut asked.tuning.block_io_class, Some(class_name(said.value)?)),
+    },
+    Key {
+        name: "scheduling-class",
+        values: Values::Text("the name of a class"),
+        default: "that of its group, or the class for its namespace or QoS class, if there is one",
+        meaning: "when its threads and its I/O have their turn, as schedulingClasses says",
+        older: &[NRI],
+        fills: &[Field::SchedulingClass],
+        set: |asked, said| put(&mut asked.tuning.scheduling_class, Some(class_name(said.value)?)),
     },
     Key {
         name: "rdtclass",

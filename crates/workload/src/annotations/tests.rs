@@ -510,13 +510,7 @@ fn cpus_that_koordinators_scheduler_has_chosen_count_for_who_pays_for_them() {
         (Some(Burstable), "", r#"{"cpuset":7}"#, "", Some(WarningKind::NotUnderstood)),
         (Some(Guaranteed), "", r#"{"cpuset":""}"#, "", None),
         (Some(Guaranteed), "", r#"{"cpuset":null}"#, "", None),
-        (
-            Some(Guaranteed),
-            "",
-            r#"{"numaNodeResources":[{"node":0}]}"#,
-            "",
-            Some(WarningKind::NoEffect),
-        ),
+        (Some(Guaranteed), "", r#"{"numaNodeResources":[{"node":0}]}"#, "", None),
     ] {
         let mut container = container(&[(RESOURCE_STATUS, value)]);
         container.pod.qos = qos;
@@ -524,6 +518,8 @@ fn cpus_that_koordinators_scheduler_has_chosen_count_for_who_pays_for_them() {
         let (asked, warnings) = read_annotations(&container, &everything());
         let row = (qos, class, value);
         assert_eq!(asked.wishes.claimed.to_string(), expected, "{row:?}");
+        let has_nodes_only = value.contains("numaNodeResources") && !value.contains("cpuset");
+        assert_eq!(!asked.numa_nodes.is_empty(), has_nodes_only, "{row:?}");
         assert_eq!(warnings.first().map(|it| it.kind), warning, "{row:?} {warnings:?}");
         assert!(may_claim(&container.pod));
     }
@@ -805,7 +801,7 @@ fn sockets_are_packages_and_what_katalyst_says_of_memory_counts() {
             r#"{"numaNodeResources":[{"node":0,"resources":{"cpu":"2"}}]}"#,
         )],
         expect![[r#"
-            ! annotation `scheduling.koordinator.sh/resource-status`: numaNodeResources without cpuset has no effect
+            numa_nodes: NodeSet(0)
         "#]],
     );
     check(

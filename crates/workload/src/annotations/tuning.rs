@@ -20,6 +20,8 @@ pub struct Tuning {
     pub interrupts: Option<InterruptRule>,
     /// The name of a class of the configuration.
     pub block_io_class: Option<String>,
+    /// The name of a class of the configuration, for when its threads and its I/O have their turn.
+    pub scheduling_class: Option<String>,
     /// The name of a class of the configuration, for what is reclaimed of its memory.
     pub reclaim_class: Option<String>,
     /// The name of a class of the configuration, for caches and memory bandwidth.

@@ -93,6 +93,16 @@ pub(super) const WITHIN: &Words<Option<Within>> = &[
     ("none", None),
 ];
 
+/// Whether a container has equal parts of several NUMA nodes, and whether it is on the one with most room; Koordinator's words, too.
+pub const NUMA_STRATEGY: &Words<(bool, bool)> = &[
+    ("most-allocated", (false, false)),
+    ("least-allocated", (false, true)),
+    ("distribute-evenly", (true, false)),
+    ("MostAllocated", (false, false)),
+    ("LeastAllocated", (false, true)),
+    ("DistributeEvenly", (true, false)),
+];
+
 /// The words of nri-plugins.
 pub const BURST: &Words<Option<Level>> = &[
     ("system", Some(Level::Machine)),

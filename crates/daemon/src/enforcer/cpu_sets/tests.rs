@@ -18,6 +18,7 @@ fn occupant() -> Occupant {
         id: ContainerId(0),
         name: "n/p/c".to_owned(),
         runtime_id: "id".to_owned(),
+        scheduling_class: None,
         spec: Arc::new(NewContainer { pod, ..NewContainer::default() }),
         tuning: Arc::default(),
         class: CpuClass::Shared,

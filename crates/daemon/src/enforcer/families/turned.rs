@@ -183,6 +183,7 @@ mod tests {
             id: ContainerId(id),
             name: format!("n/{name}/c"),
             runtime_id: format!("id-{name}"),
+            scheduling_class: None,
             spec: Arc::new(spec),
             tuning: Arc::default(),
             class: CpuClass::Shared,

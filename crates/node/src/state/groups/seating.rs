@@ -10,7 +10,7 @@ use bayplan_allocator::{
 use bayplan_types::CpuSet;
 use bayplan_workload::NewContainer;
 
-use super::{exact_request, group_request, union_of};
+use super::{exact_request, group_request};
 use crate::container::full_name;
 use crate::event::{Note, Step};
 use crate::groups::{GroupCount, GroupForm, GroupType, Groups, Inside, Instance, Membership, Size};
@@ -119,7 +119,10 @@ impl NodeState {
     /// Whether a type may take it: one on reserved CPUs only where its pod says so.
     pub(super) fn may_be_grouped(&self, request: &Request, is_named: bool) -> bool {
         let is_system = request.is_reserved && !self.ledger.pools().reserved().is_empty();
-        !request.wishes.has_no_choice() && (is_named || !is_system)
+        // A group may set what is left alone of all other containers.
+        let is_left_alone = request.wishes.preserve.cpus && !self.rules.preserve.cpus;
+        let has_choice = request.wishes.claimed.is_empty() && !is_left_alone;
+        has_choice && (is_named || !is_system)
     }
 
     /// Puts the groups into an empty ledger with what is left of their CPUs. Those of which nothing is left, and those that lack some, wait for
@@ -131,6 +134,7 @@ impl NodeState {
         let ids: Vec<ContainerId> = self.groups.instances.keys().copied().collect();
         for id in ids {
             self.seat_group(id);
+            self.trim_components(id);
         }
     }
 
@@ -143,10 +147,7 @@ impl NodeState {
         had.terms.shares_idle = kind.cpus.shares_idle;
         let mut left = pools.ownable(&had.exclusive);
         match &kind.size {
-            Size::List(lists) if kind.inside == Inside::Slots => {
-                left.intersect_with(&union_of(lists));
-            }
-            Size::List(lists) => left.intersect_with(lists.get(*number)?),
+            Size::List(_) => left.intersect_with(&kind.list_of(*number)?),
             // Of a domain of another level: a new group is made.
             Size::Domain(level) => {
                 domain_around(pools, *level, &left)?;
@@ -165,7 +166,8 @@ impl NodeState {
 
     /// Gives groups the CPUs that they lack, and others to groups that have lost all of theirs. Those for which there are none are over.
     pub(crate) fn complete_groups(&mut self, step: &mut Step) {
-        let ids: Vec<ContainerId> = self.groups.instances.keys().copied().collect();
+        let mut ids: Vec<ContainerId> = self.groups.instances.keys().copied().collect();
+        ids.sort_by_key(|id| self.groups.kind_of(*id).map(|it| it.priority));
         for id in ids {
             let is_there = self.ledger.group(id).is_some();
             let is_completed = if is_there { self.regrow(id) } else { self.reseat_group(id) };
@@ -208,15 +210,19 @@ impl NodeState {
             (!open.is_empty()).then(|| vec![exact_request(id, &kind, &open)])
         };
         let requests = match &kind.size {
-            Size::List(lists) if kind.inside == Inside::Slots => open(&union_of(lists))?,
-            Size::List(lists) => open(lists.get(number)?)?,
+            Size::List(_) => open(&kind.list_of(number)?)?,
             Size::Domain(level) => {
                 let domains = open_domains(&self.ledger, *level);
                 domains.iter().map(|cpus| exact_request(id, &kind, cpus)).collect()
             }
+            Size::Requests { .. } | Size::Fixed(_) if self.has_components(id) => {
+                let needed = self.groups.needed(id, usize::MAX).ok().flatten()?;
+                let cpus = self.recompose(id, needed)?;
+                vec![exact_request(id, &kind, &cpus)]
+            }
             Size::Requests { .. } | Size::Fixed(_) => {
                 let needed = self.groups.needed(id, usize::MAX).ok().flatten().unwrap_or(1);
-                let request = |size| self.near_devices(&kind, group_request(id, &kind, size));
+                let request = |size| self.placed_as(&kind, true, group_request(id, &kind, size));
                 [needed, 1].map(request).to_vec()
             }
         };
@@ -312,6 +318,7 @@ fn keeps_groups(old: &GroupType, new: &GroupType) -> bool {
     // What they share beyond their CPUs follows when they are seated.
     let shares_idle = new.cpus.shares_idle;
     is_size_kept
+        && (&old.components, old.creation) == (&new.components, new.creation)
         && (&CpuWishes { shares_idle, ..old.cpus.clone() }, old.inside, &old.instances.by)
             == (&new.cpus, new.inside, &new.instances.by)
         && (old.pins_cpus, old.pins_memory) == (new.pins_cpus, new.pins_memory)
@@ -324,6 +331,7 @@ impl Groups {
         self.instances.remove(&group);
         self.members.retain(|_, it| it.group != group);
         self.unsettled.remove(&group);
+        self.followed.remove(&group);
         self.short.remove(&group);
     }
 }

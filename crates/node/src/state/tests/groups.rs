@@ -2,15 +2,17 @@
 
 use bayplan_allocator::{CpuWishes, Packing, Siblings};
 use bayplan_topology::Level;
-use bayplan_workload::cmk;
+use bayplan_workload::{ContainerFacts, Facts, cmk};
 use expect_test::{Expect, expect};
 
 mod faults;
+mod places;
 mod scenarios;
 
 use super::*;
 use crate::groups::{
-    Capacity, Fill, GroupType, Inside, InstanceKey, Instances, Members, Most, Size,
+    Capacity, Creation, Fill, Follow, GroupPlace, GroupType, Inside, InstanceKey, Instances, Load,
+    Members, Most, Size,
 };
 use crate::reconfigure::ChangedConfig;
 use crate::settings::OnNoCapacity;
@@ -57,7 +59,11 @@ fn empty((line, reserved): (&str, &str), types: &Arc<[GroupType]>) -> NodeState 
 
 impl Node {
     fn step(&mut self, event: Event) -> Answer {
-        let step = self.state.step(event, NOW);
+        self.step_at(event, NOW)
+    }
+
+    fn step_at(&mut self, event: Event, now: Timestamp) -> Answer {
+        let step = self.state.step(event, now);
         self.journal.extend(step.records.iter().map(to_line));
         assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new());
         for note in &step.notes {
@@ -88,6 +94,12 @@ impl Node {
                     let words: Vec<String> =
                         words.split('+').map(|it| it.replace('_', " ")).collect();
                     spec.cmk = cmk::read(&words, []).map(|it| it.asked);
+                }
+                Some(("extended", value)) => {
+                    let (name, count) = value.split_once(':').unwrap();
+                    let extended = [(name.to_owned(), count.parse().unwrap())].into();
+                    let own = ContainerFacts { extended, ..ContainerFacts::default() };
+                    spec.facts = Some(Facts { own, ..Facts::default() }.into());
                 }
                 Some((key, value)) if key.contains('.') => {
                     spec.pod.annotations.insert(key.to_owned(), value.to_owned());
@@ -140,6 +152,23 @@ impl Node {
                 "resized".to_owned()
             }
         }
+    }
+
+    /// `SECOND CONTAINER=MILLI...`: what containers have used when so many seconds have gone.
+    fn used(&mut self, words: &[&str]) -> String {
+        let [second, used @ ..] = words else { unreachable!("a second and containers") };
+        let used = used.iter().map(|it| {
+            let (id, milli) = it.split_once('=').unwrap();
+            (id.to_owned(), MilliCpu(milli.parse().unwrap()))
+        });
+        let now = Timestamp::from_second(second.parse().unwrap()).unwrap();
+        self.step_at(Event::Used(used.collect()), now);
+        let groups = self.state.group_statuses();
+        let sizes = groups.iter().map(|it| {
+            let cpus: CpuSet = it.cpus.parse().unwrap();
+            format!("{} has {}", it.name, cpus.len())
+        });
+        sizes.collect::<Vec<_>>().join(", ")
     }
 
     /// Other types hold from now on; where containers go because of that, as `config diff` says it.
@@ -213,7 +242,7 @@ fn started(machine: (&'static str, &'static str), groups: &[GroupType]) -> Node 
     node
 }
 
-/// One line per step: a container, `-ID`, `~ID MILLI`, `restart`, `machine LINE`, `show`. After each, a restart would change nothing.
+/// One line per step: a container, `-ID`, `~ID MILLI`, `use SECOND ID=MILLI...`, `machine LINE`, `show`. After each, a restart would change nothing.
 #[track_caller]
 fn check(
     machine: (&'static str, &'static str),
@@ -236,6 +265,7 @@ fn check(
                     node.machine(line);
                     "changed".to_owned()
                 }
+                _ if words[0] == "use" => node.used(&words[1..]),
                 _ if *step == "show" => {
                     text.push_str(&node.shown());
                     continue;

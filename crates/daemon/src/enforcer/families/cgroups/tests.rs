@@ -49,6 +49,7 @@ pub(crate) fn occupant(
         id: ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
+        scheduling_class: None,
         tuning: Arc::new(tuning_of(&spec, &rules)),
         spec: Arc::new(spec),
         class: CpuClass::Exclusive,

@@ -20,6 +20,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         id: bayplan_allocator::ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
+        scheduling_class: None,
         tuning: Arc::new(tuning_of(&spec, &RequestRules::default())),
         spec: Arc::new(spec),
         class: CpuClass::Exclusive,

@@ -66,6 +66,7 @@ impl Node {
                 id: bayplan_allocator::ContainerId(u64::from(first)),
                 name: format!("ns/{name}/{name}"),
                 runtime_id: format!("{name}-id"),
+                scheduling_class: None,
                 spec: Arc::new(spec),
                 tuning: Arc::new(tuning),
                 class: bayplan_types::CpuClass::Shared,

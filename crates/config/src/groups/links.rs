@@ -1,0 +1,67 @@
+//! What types of groups name in the rest of the configuration: kinds of load, and types that they are made of. In: a configuration that was read. Out: the same with each
+//! load as it is defined, and every name that means nothing.
+
+use bayplan_node::groups::{GroupType, Inside, Load, Size};
+
+use crate::config::Config;
+
+/// Gives the types of groups the loads that they name, and what is wrong with their names.
+pub(crate) fn link(config: &mut Config) -> Vec<String> {
+    let mut types: Vec<GroupType> = config.groups.to_vec();
+    let mut mistakes = Vec::new();
+    for kind in &mut types {
+        for load in &mut kind.loads {
+            match config.group_loads.iter().find(|it| it.name == load.name) {
+                Some(defined) => load.clone_from(defined),
+                None => mistakes.push(unknown(kind.name.as_str(), load, &config.group_loads)),
+            }
+        }
+    }
+    mistakes.extend(types.iter().flat_map(|kind| components(kind, &types)));
+    for (kind, name) in
+        types.iter().filter_map(|it| Some((&it.name, it.scheduling_class.as_ref()?)))
+    {
+        if !config.scheduling_classes.iter().any(|it| it.name == *name) {
+            mistakes.push(format!(
+                "`groups`: `{kind}` has the class `{name}`, which `schedulingClasses` does not define"
+            ));
+        }
+    }
+    config.groups = types.into();
+    mistakes
+}
+
+fn unknown(kind: &str, load: &Load, known: &[Load]) -> String {
+    let known = known.iter().map(|it| it.name.as_str()).filter(|name| !name.is_empty());
+    let known: Vec<&str> = known.collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    let name = &load.name;
+    format!(
+        "`groups`: `{kind}` has the load `{name}`, which `groupLoads` does not define; it has {known}"
+    )
+}
+
+/// What is wrong with the components of a type.
+fn components(kind: &GroupType, types: &[GroupType]) -> Vec<String> {
+    let name = &kind.name;
+    if kind.components.is_empty() {
+        return Vec::new();
+    }
+    let is_sized = |size: &Size| matches!(size, Size::Requests { .. } | Size::Fixed(_));
+    let mut mistakes = Vec::new();
+    if !is_sized(&kind.size) || kind.inside != Inside::Share {
+        mistakes.push(format!(
+            "`groups`: `{name}` has components, so its size is one of requests and fixed, and its members share"
+        ));
+    }
+    for component in &kind.components {
+        let wrong = match types.iter().find(|it| it.name == *component) {
+            None => "there is no such type",
+            Some(it) if !it.components.is_empty() => "that has components itself",
+            Some(it) if !is_sized(&it.size) => "the size of that is neither requests nor fixed",
+            Some(_) => continue,
+        };
+        mistakes.push(format!("`groups`: `{name}` has the component `{component}`: {wrong}"));
+    }
+    mistakes
+}

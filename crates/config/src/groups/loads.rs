@@ -1,0 +1,166 @@
+//! The key `groupLoads`: what members of groups do to the cores and caches that they run on. In: a tree of the file. Out: kinds of load, or every mistake in them.
+
+use bayplan_node::groups::Load;
+use bayplan_topology::Level;
+use bayplan_workload::annotations::Words;
+use serde_json::{Value as Json, json};
+
+use super::fields::Fields;
+use crate::config::Config;
+use crate::errors::ConfigError;
+use crate::kind::{Field, Tree};
+use crate::yaml::{Node, Value};
+
+/// `groupLoads`.
+pub(crate) struct GroupLoads;
+
+const EXPECTED: &str = "a list of kinds of load such as {name: avx, level: core}";
+const KEYS: [&str; 3] = ["name", "level", "overloadsInGroup"];
+const LEVELS: &Words<Level> = &[("core", Level::Core), ("l2", Level::L2)];
+
+impl Tree for GroupLoads {
+    fn expected(&self) -> String {
+        EXPECTED.to_owned()
+    }
+
+    fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        let mut loads: Vec<Load> = Vec::new();
+        let items: &[Node] = match &field.value.value {
+            Value::List(items) => items,
+            Value::Null => &[],
+            _ => {
+                let message = format!("`{}` is no list, expected {EXPECTED}", field.key);
+                errors.push(ConfigError { at: field.value.at, message });
+                &[]
+            }
+        };
+        for item in items {
+            let load = load(item, &mut errors);
+            if loads.iter().any(|it| it.name == load.name) {
+                let message = format!("two kinds of `groupLoads` are called `{}`", load.name);
+                errors.push(ConfigError { at: item.at, message });
+            }
+            loads.push(load);
+        }
+        config.group_loads = loads;
+        errors
+    }
+
+    fn shown(&self, config: &mut Config) -> Json {
+        let shown = |load: &Load| {
+            let level =
+                LEVELS.iter().find(|(_, it)| *it == load.level).map_or("", |(word, _)| word);
+            match load.overloads {
+                true => json!({ "name": load.name, "level": level, "overloadsInGroup": true }),
+                false => json!({ "name": load.name, "level": level }),
+            }
+        };
+        config.group_loads.iter().map(shown).collect()
+    }
+
+    fn schema(&self) -> Json {
+        json!({
+            "type": ["array", "null"],
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "additionalProperties": false,
+                "properties": {
+                    "name": { "type": "string" },
+                    "level": { "enum": ["core", "l2"] },
+                    "overloadsInGroup": { "type": "boolean" },
+                },
+            },
+        })
+    }
+}
+
+fn load(node: &Node, errors: &mut Vec<ConfigError>) -> Load {
+    let mut read = Load { name: String::new(), level: Level::Core, overloads: false };
+    let mut fields = Fields::new("groupLoads", node, errors);
+    for (at, key, value) in fields.entries() {
+        match key.as_str() {
+            "name" => read.name = fields.name(value),
+            "level" => read.level = fields.word(&key, value, LEVELS).unwrap_or(Level::Core),
+            "overloadsInGroup" => read.overloads = fields.flag(&key, value).unwrap_or(false),
+            other => fields.unknown(at, other, &KEYS),
+        }
+    }
+    if read.name.is_empty() {
+        fields.wrong(node.at, "a kind of load has no `name`".to_owned());
+    }
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use expect_test::{Expect, expect};
+
+    use crate::{ConfigFile, parse_config};
+
+    fn check(text: &str, expected: Expect) {
+        let shown = match ConfigFile::parse(Path::new("f"), text) {
+            Ok(file) => {
+                let shown = file.settings().to_string();
+                assert_eq!(parse_config(Path::new("f"), &shown).unwrap(), file.config);
+                file.config.differences()
+            }
+            Err(errors) => errors.to_string(),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn types_have_the_loads_and_components_that_there_are() {
+        check(
+            "
+groups:
+- {name: vector, loads: [avx, memory]}
+- {name: near, cpus: {far: [eth0], balance: true}}
+- {name: both, components: [near, vector], componentCreation: balance}
+groupLoads:
+- {name: avx, level: core, overloadsInGroup: true}
+- {name: memory, level: l2}
+",
+            expect![[
+                r#"{"groupLoads":[{"level":"core","name":"avx","overloadsInGroup":true},{"level":"l2","name":"memory"}],"groups":[{"loads":["avx","memory"],"name":"vector","size":{"requests":{"min":1}}},{"cpus":{"balance":true,"far":["eth0"]},"name":"near","size":{"requests":{"min":1}}},{"componentCreation":"balance","components":["near","vector"],"name":"both","size":{"requests":{"min":1}}}]}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn names_that_mean_nothing_are_mistakes() {
+        check(
+            "
+groups:
+- {name: a, loads: [avx]}
+- {name: b, components: [a, c, d, e]}
+- {name: d, components: [a], size: {list: [\"4\"]}}
+- {name: e, size: {domain: numa}}
+groupLoads:
+- {level: l3, much: true}
+- {name: x}
+- {name: x}
+",
+            expect![[r#"
+                f:3:3: `groups`: `a` has the load `avx`, which `groupLoads` does not define; it has x, x
+                f:3:3: `groups`: `b` has the component `c`: there is no such type
+                f:3:3: `groups`: `b` has the component `d`: that has components itself
+                f:3:3: `groups`: `b` has the component `e`: the size of that is neither requests nor fixed
+                f:3:3: `groups`: `d` has components, so its size is one of requests and fixed, and its members share
+                f:8:3: `groupLoads`: a kind of load has no `name`
+                f:8:11: `groupLoads`: `level` is `l3`, expected core, l2
+                f:8:15: `groupLoads`: unknown key `much`; known are name, level, overloadsInGroup
+                f:10:3: two kinds of `groupLoads` are called `x`"#]],
+        );
+        check(
+            "groupLoads: avx\n",
+            expect![
+                "f:1:13: `groupLoads` is no list, expected a list of kinds of load such as {name: avx, level: core}"
+            ],
+        );
+    }
+}

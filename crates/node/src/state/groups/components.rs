@@ -1,0 +1,114 @@
+//! Groups that are made of others: each component has the wishes of its own type, and the group has the CPUs of all of them. In: how many CPUs the group is to have.
+//! Out: its portions, and the group in the ledger.
+
+use bayplan_allocator::{Component, ContainerId, Move, offer};
+use bayplan_types::{CpuSet, MilliCpu};
+
+use super::{exact_request, group_request};
+use crate::groups::{GroupType, Instance, Portion, Size};
+use crate::state::NodeState;
+
+impl NodeState {
+    pub(super) fn has_components(&self, group: ContainerId) -> bool {
+        self.groups.instances.get(&group).is_some_and(|it| !it.portions.is_empty())
+    }
+
+    /// These components of a group with so many CPUs each.
+    ///
+    /// # Errors
+    /// One of them cannot have as many.
+    fn compose(
+        &self,
+        group: ContainerId,
+        portions: &[Portion],
+        sizes: &[usize],
+    ) -> Result<Vec<Portion>, String> {
+        let has = self.ledger.group_cpus(group);
+        let mut components = Vec::new();
+        for (at, (portion, size)) in (0_u64..).zip(portions.iter().zip(sizes)) {
+            let kind = self.groups.kind(&portion.kind);
+            let kind = kind.ok_or_else(|| format!("there is no type {}", portion.kind))?;
+            let request = group_request(ContainerId(u64::MAX - at), kind, *size);
+            let is_new = portion.cpus.is_empty();
+            let request = self.placed_as(kind, is_new, request);
+            components.push(Component { request, has: portion.cpus.intersection(&has) });
+        }
+        let composed = self.ledger.compose(group, &components);
+        let composed = composed.map_err(|refusal| self.why_refused(&refusal))?;
+        let kinds = portions.iter().map(|it| it.kind.clone());
+        Ok(kinds.zip(composed).map(|(kind, cpus)| Portion { kind, cpus }).collect())
+    }
+
+    /// Makes a group of a type that has components.
+    pub(super) fn make_composite(
+        &mut self,
+        id: ContainerId,
+        kind: &GroupType,
+        key: String,
+        wanted: MilliCpu,
+    ) -> Result<(ContainerId, Vec<Move>), String> {
+        let needed = match kind.size {
+            Size::Requests { min, .. } => wanted.cpus_needed().max(min).max(1),
+            Size::Fixed(size) => size,
+            Size::List(_) | Size::Domain(_) => return Err("it has no size".to_owned()),
+        };
+        let empty = |kind: String| Portion { kind, cpus: CpuSet::new() };
+        let portions: Vec<Portion> =
+            self.groups.components_of(kind).into_iter().map(empty).collect();
+        let sizes = self.groups.divide(portions.iter().map(|it| it.kind.as_str()), needed)?;
+        let portions = self.compose(id, &portions, &sizes)?;
+        let offered = offer(&self.ledger, &exact_request(id, kind, &cpus_of(&portions)));
+        let offered = offered.map_err(|refusal| self.why_refused(&refusal))?;
+        let moves = offered.moves().to_vec();
+        self.ledger.commit(offered).map_err(|stale| stale.to_string())?;
+        let number = self.groups.free_numbers(&kind.name).next().unwrap_or_default();
+        let form = self.group_form(id).ok_or("it holds nothing")?;
+        let instance = Instance { kind: kind.name.clone(), number, key, form, portions };
+        self.groups.instances.insert(id, instance);
+        Ok((id, moves))
+    }
+
+    /// Gives the components of a group as many CPUs as it needs together.
+    pub(super) fn fit_components(
+        &mut self,
+        group: ContainerId,
+        needed: usize,
+    ) -> Result<Vec<Move>, String> {
+        let portions = self.groups.instances.get(&group).map(|it| it.portions.clone());
+        let kind = self.groups.kind_of(group).cloned();
+        let (Some(portions), Some(kind)) = (portions, kind) else { return Ok(Vec::new()) };
+        let sizes = self.groups.divided(group, needed)?;
+        let portions = self.compose(group, &portions, &sizes)?;
+        let request = exact_request(group, &kind, &cpus_of(&portions));
+        let made = self.ledger.resize_group(&request);
+        let moves = made.map_err(|refusal| self.why_refused(&refusal))?;
+        if let Some(instance) = self.groups.instances.get_mut(&group) {
+            instance.portions = portions;
+        }
+        Ok(moves)
+    }
+
+    /// A group that has lost all of its CPUs gets others: those of its components, in one request.
+    pub(super) fn recompose(&mut self, group: ContainerId, needed: usize) -> Option<CpuSet> {
+        let portions = self.groups.instances.get(&group)?.portions.clone();
+        let sizes = self.groups.divided(group, needed).ok()?;
+        let portions = self.compose(group, &portions, &sizes).ok()?;
+        let cpus = cpus_of(&portions);
+        self.groups.instances.get_mut(&group)?.portions = portions;
+        Some(cpus)
+    }
+
+    /// Its components have only those of their CPUs that the group has.
+    pub(super) fn trim_components(&mut self, group: ContainerId) {
+        let has = self.ledger.group_cpus(group);
+        if let Some(instance) = self.groups.instances.get_mut(&group) {
+            instance.portions.iter_mut().for_each(|it| it.cpus.intersect_with(&has));
+        }
+    }
+}
+
+fn cpus_of(portions: &[Portion]) -> CpuSet {
+    let mut all = CpuSet::new();
+    portions.iter().for_each(|it| all.union_with(&it.cpus));
+    all
+}

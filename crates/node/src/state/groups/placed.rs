@@ -1,0 +1,96 @@
+//! Where a group is rather to be in the machine: near devices, away from others, away from groups with the same load, on the roomiest NUMA node. In: a type, what the ledger
+//! holds. Out: wishes of a request.
+
+use std::borrow::Cow;
+
+use bayplan_allocator::{ContainerId, Move, Near, Request, Strictness, domains_around};
+use bayplan_topology::{Device, find_device};
+use bayplan_types::CpuSet;
+
+use super::group_request;
+use crate::groups::{GroupType, Load};
+use crate::state::NodeState;
+
+impl GroupType {
+    /// Whether CPUs of one group are rather on different cores or caches.
+    pub(super) fn overloads(&self) -> bool {
+        self.loads.iter().any(|it| it.overloads)
+    }
+}
+
+impl NodeState {
+    /// With the preferences of the type about its place, as far as the machine has what they name.
+    pub(super) fn placed_as(
+        &self,
+        kind: &GroupType,
+        is_new: bool,
+        mut request: Request,
+    ) -> Request {
+        let near = |name: &String| {
+            let device = self.device_named(name)?;
+            let (cpus, nodes) = (device.cpus.clone(), device.node.into_iter().collect());
+            let strictness = Strictness::Preferred;
+            Some(Near { name: name.clone(), cpus, nodes, strictness })
+        };
+        request.wishes.place.near = kind.place.near.iter().filter_map(near).collect();
+        request.wishes.place.is_balanced = kind.place.is_balanced && is_new;
+        let loaded = kind.loads.iter().map(|load| self.loaded(request.id, load));
+        let far = kind.place.far.iter().filter_map(|name| self.device_named(name));
+        let avoided = loaded.chain(far.map(|device| device.cpus.clone()));
+        request.wishes.cpus.avoids = avoided.filter(|cpus| !cpus.is_empty()).collect();
+        request
+    }
+
+    fn device_named(&self, name: &str) -> Option<&Device> {
+        find_device(&self.devices, device_name(name).as_ref())
+    }
+
+    /// CPUs of the cores or caches on which other groups have this load; with those of the group itself, where it is not to have two on one.
+    fn loaded(&self, group: ContainerId, load: &Load) -> CpuSet {
+        let has_load = |kind: &str| {
+            let kind = self.groups.kind(kind);
+            kind.is_some_and(|it| it.loads.iter().any(|it| it.name == load.name))
+        };
+        let mut cpus = CpuSet::new();
+        for (id, instance) in &self.groups.instances {
+            if *id != group && has_load(&instance.kind) {
+                cpus.union_with(&self.ledger.group_cpus(*id));
+            }
+        }
+        if load.overloads {
+            cpus.union_with(&self.ledger.group_cpus(group));
+        }
+        domains_around(self.ledger.pools(), load.level, &cpus)
+    }
+
+    /// Gives a group more CPUs one by one, each on a core or cache on which it has none, as long as there are such.
+    pub(super) fn grow_apart(
+        &mut self,
+        group: ContainerId,
+        needed: usize,
+    ) -> Result<Vec<Move>, String> {
+        let Some(kind) = self.groups.kind_of(group).cloned() else { return Ok(Vec::new()) };
+        let mut moves = Vec::new();
+        for size in self.ledger.group_cpus(group).len() + 1..=needed {
+            let request = self.placed_as(&kind, false, group_request(group, &kind, size));
+            let made = self.ledger.resize_group(&request);
+            moves.extend(made.map_err(|refusal| self.why_refused(&refusal))?);
+        }
+        Ok(moves)
+    }
+}
+
+/// A device by a directory of sysfs, which nri-plugins names, by its own name.
+fn device_name(path: &str) -> Cow<'_, str> {
+    for (dir, prefix) in [
+        ("/sys/class/net/", ""),
+        ("/sys/bus/pci/devices/", ""),
+        ("/sys/block/", "/dev/"),
+        ("/sys/class/block/", "/dev/"),
+    ] {
+        if let Some(name) = path.strip_prefix(dir) {
+            return format!("{prefix}{}", name.trim_end_matches('/')).into();
+        }
+    }
+    path.into()
+}

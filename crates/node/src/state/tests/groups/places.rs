@@ -1,0 +1,327 @@
+//! Where groups are, what they are made of, and how they follow use: tables of what the suites of balloons show, and of dynamic pools.
+
+use bayplan_allocator::Preserve;
+use bayplan_topology::{Device, DeviceKind};
+use bayplan_types::NodeId;
+
+use super::*;
+
+/// Without the wish groups fill one NUMA node after the other; with it they are on all of them.
+#[test]
+fn groups_are_balanced_over_numa_nodes() {
+    let place = GroupPlace { is_balanced: true, ..GroupPlace::default() };
+    let instances = Instances { prefers_new: true, ..Instances::default() };
+    let steps = [
+        "n/a/c 2000 bayplan.dev/group=one",
+        "n/b/c 2000 bayplan.dev/group=one",
+        "n/c/c 2000 bayplan.dev/group=one",
+        "n/d/c 2000 bayplan.dev/group=one",
+    ];
+    let one = GroupType { instances, ..kind("one", requests(1, 4)) };
+    check(
+        N4C16,
+        &[GroupType { place, ..one.clone() }],
+        &steps,
+        expect![[r#"
+        n/a/c 2000 bayplan.dev/group=one: on 4,12
+        n/b/c 2000 bayplan.dev/group=one: on 2,10
+        n/c/c 2000 bayplan.dev/group=one: on 6,14
+        n/d/c 2000 bayplan.dev/group=one: on 1,9
+          one[0] : 4,12, n/a/c on 4,12
+          one[1] : 2,10, n/b/c on 2,10
+          one[2] : 6,14, n/c/c on 6,14
+          one[3] : 1,9, n/d/c on 1,9
+    "#]],
+    );
+    check(
+        N4C16,
+        &[one],
+        &steps,
+        expect![[r#"
+        n/a/c 2000 bayplan.dev/group=one: on 1,9
+        n/b/c 2000 bayplan.dev/group=one: on 2,10
+        n/c/c 2000 bayplan.dev/group=one: on 3,11
+        n/d/c 2000 bayplan.dev/group=one: on 4,12
+          one[0] : 1,9, n/a/c on 1,9
+          one[1] : 2,10, n/b/c on 2,10
+          one[2] : 3,11, n/c/c on 3,11
+          one[3] : 4,12, n/d/c on 4,12
+    "#]],
+    );
+}
+
+/// A network card of this name on a NUMA node of `N4C16`.
+fn card(name: &str, node: u32) -> Device {
+    let cpus = ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"];
+    Device {
+        address: format!("0000:0{node}:00.0").parse().unwrap(),
+        kind: DeviceKind::Network,
+        class: 0x02_0000,
+        vendor: None,
+        device: None,
+        node: Some(NodeId(node)),
+        cpus: cpus[node as usize].parse().unwrap(),
+        physical: None,
+        driver: None,
+        interfaces: vec![name.to_owned()],
+        dev_nodes: Vec::new(),
+        memory_node: None,
+    }
+}
+
+/// A type near a network card is on its NUMA node; one that is to be far from two is elsewhere as long as there is room, and near the one that it names last where
+/// there is none.
+#[test]
+fn groups_are_near_devices_and_far_from_them() {
+    let place = |near: &[&str], far: &[&str]| {
+        let names = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
+        GroupPlace { near: names(near), far: names(far), is_balanced: false }
+    };
+    let mut node = started(
+        N4C16,
+        &[
+            GroupType { place: place(&["/sys/class/net/eth0"], &[]), ..kind("at", requests(1, 4)) },
+            GroupType { place: place(&[], &["eth0", "eth1"]), ..kind("off", requests(1, 4)) },
+        ],
+    );
+    node.state.devices = [card("eth0", 2), card("eth1", 3)].into();
+    expect!["on 4,12"].assert_eq(&node.create(&["n/a/c", "2000", "bayplan.dev/group=at"]));
+    expect!["on 2-3,10-11"].assert_eq(&node.create(&["n/b/c", "4000", "bayplan.dev/group=off"]));
+    expect!["on 6-7,14-15"].assert_eq(&node.create(&["n/c/c", "4000", "bayplan.dev/group=off"]));
+}
+
+fn load(name: &str, level: Level, overloads: bool) -> Load {
+    Load { name: name.to_owned(), level, overloads }
+}
+
+/// Groups with one load are not on the same core; one that overloads cores has its own CPUs on different ones, too. Others may be beside them.
+#[test]
+fn loads_keep_groups_off_the_same_core() {
+    let with = |name, load: Load| GroupType { loads: vec![load], ..kind(name, requests(1, 4)) };
+    check(
+        N4C16,
+        &[
+            with("avx", load("vector", Level::Core, true)),
+            with("other", load("vector", Level::Core, false)),
+            kind("calm", requests(1, 4)),
+        ],
+        &[
+            "n/a/c 2000 bayplan.dev/group=avx",
+            "~n/a/c 4000",
+            "n/b/c 1000 bayplan.dev/group=other",
+            "n/c/c 2000 bayplan.dev/group=calm",
+            "~n/a/c 1000",
+            "~n/a/c 3000",
+        ],
+        expect![[r#"
+            n/a/c 2000 bayplan.dev/group=avx: on 1,8
+            ~n/a/c 4000: resized
+            n/b/c 1000 bayplan.dev/group=other: on 3
+            n/c/c 2000 bayplan.dev/group=calm: on 4,12
+            ~n/a/c 1000: resized
+            ~n/a/c 3000: resized
+              avx[0] : 2,10-11, n/a/c on 2,10-11
+              calm[0] : 4,12, n/c/c on 4,12
+              other[0] : 3, n/b/c on 3
+        "#]],
+    );
+}
+
+/// The same by L2 caches, each of two cores: three groups with one CPU each are on three caches, and the fourth has to share one when all are taken.
+#[test]
+fn loads_keep_groups_off_the_same_cache() {
+    let membw = load("membw", Level::L2, false);
+    let instances = Instances { prefers_new: true, ..Instances::default() };
+    let one = GroupType { loads: vec![membw], instances, ..kind("one", requests(1, 1)) };
+    check(
+        ("pack:1 numa:1 l2:3 core:2 pu:1 mem:2", ""),
+        &[one],
+        &[
+            "n/a/c 1000 bayplan.dev/group=one",
+            "n/b/c 1000 bayplan.dev/group=one",
+            "n/c/c 1000 bayplan.dev/group=one",
+            "n/d/c 1000 bayplan.dev/group=one",
+        ],
+        expect![[r#"
+            n/a/c 1000 bayplan.dev/group=one: on 1
+            n/b/c 1000 bayplan.dev/group=one: on 2
+            n/c/c 1000 bayplan.dev/group=one: on 4
+            n/d/c 1000 bayplan.dev/group=one: on 3
+              one[0] : 1, n/a/c on 1
+              one[1] : 2, n/b/c on 2
+              one[2] : 4, n/c/c on 4
+              one[3] : 3, n/d/c on 3
+        "#]],
+    );
+}
+
+/// A composite of a component near each of four network cards has as many CPUs on each NUMA node, and gives them back in the same way.
+#[test]
+fn a_composite_has_equal_parts_of_its_components() {
+    let near = |name: &str| GroupType {
+        place: GroupPlace { near: vec![format!("eth{}", &name[1..])], ..GroupPlace::default() },
+        ..kind(name, requests(1, 3))
+    };
+    let components = ["n0", "n1", "n2", "n3"];
+    let mut types: Vec<GroupType> = components.iter().map(|name| near(name)).collect();
+    let components: Vec<String> = components.iter().map(|it| (*it).to_owned()).collect();
+    types.push(GroupType { components: components.clone(), ..kind("all", requests(1, 0)) });
+    types.push(GroupType {
+        components,
+        creation: Creation::Balance,
+        instances: Instances { prefers_new: true, ..Instances::default() },
+        ..kind("each", requests(1, 0))
+    });
+    let mut node = started(("pack:2 numa:2 core:4 pu:1 mem:2", ""), &types);
+    let cards = (0..4).map(|node| Device {
+        cpus: format!("{}-{}", 4 * node, 4 * node + 3).parse().unwrap(),
+        ..card(&format!("eth{node}"), node)
+    });
+    node.state.devices = cards.collect();
+    let mut told = Vec::new();
+    told.push(node.create(&["n/a/c", "4000", "bayplan.dev/group=all"]));
+    told.push(node.resize("n/a/c", 12_000));
+    told.push(node.shown());
+    told.push(node.resize("n/a/c", 13_000));
+    node.restart();
+    told.push(node.resize("n/a/c", 4000));
+    told.push(node.create(&["n/b/c", "2000", "bayplan.dev/group=each"]));
+    told.push(node.create(&["n/c/c", "2000", "bayplan.dev/group=each"]));
+    told.push(node.create(&["n/d/c", "3000", "bayplan.dev/group=each"]));
+    node.restart();
+    told.push(node.shown());
+    node.step(Event::Ended("n/a/c".to_owned()));
+    node.restart();
+    told.push(node.shown());
+    expect![[r#"
+        on 1,4,8,12
+        resized
+          all[0] : 1-6,8-10,12-14, n/a/c on 1-6,8-10,12-14
+
+        bayplan: n/a/c refused: its group all[0] cannot be fitted: 4 CPUs would be of its component n0, which has at most 3
+        resized
+        on 2-3
+        on 5-6
+        on 9-11
+          all[0] : 1,4,8,12, n/a/c on 1,4,8,12
+          each[0] : 2-3, n/b/c on 2-3
+          each[1] : 5-6, n/c/c on 5-6
+          each[2] : 9-11, n/d/c on 9-11
+
+          each[0] : 2-3, n/b/c on 2-3
+          each[1] : 5-6, n/c/c on 5-6
+          each[2] : 9-11, n/d/c on 9-11
+    "#]].assert_eq(&told.join("\n"));
+}
+
+/// A composite of which CPUs go offline has others, and its parts are equal again.
+#[test]
+fn a_composite_regains_cpus() {
+    let mut types = vec![kind("a", requests(1, 0)), kind("b", requests(1, 0))];
+    let components = vec!["a".to_owned(), "b".to_owned()];
+    types.push(GroupType { components, ..kind("both", requests(1, 0)) });
+    check(
+        N4C16,
+        &types,
+        &[
+            "n/a/c 4000 bayplan.dev/group=both",
+            "machine pack:2 numa:2 core:2 pu:2 mem:2 offline:1,9",
+            "~n/a/c 6000",
+            "machine pack:2 numa:2 core:2 pu:2 mem:2",
+            "~n/a/c 2000",
+        ],
+        expect![[r#"
+            n/a/c 4000 bayplan.dev/group=both: on 1-2,9-10
+            machine pack:2 numa:2 core:2 pu:2 mem:2 offline:1,9: changed
+            ~n/a/c 6000: resized
+            machine pack:2 numa:2 core:2 pu:2 mem:2: changed
+            ~n/a/c 2000: resized
+              both[0] : 4,8, n/a/c on 4,8
+        "#]],
+    );
+}
+
+/// A group that follows use grows beyond what its members request, to its maximum, and shrinks by more than its deadband only; a new member has its CPUs at once.
+#[test]
+fn a_group_follows_what_its_members_use() {
+    let follows = Some(Follow { changes_per_minute: 2, ..Follow::default() });
+    check(
+        N4C16,
+        &[GroupType { follows, ..kind("pool", requests(1, 6)) }],
+        &[
+            "n/a/c 1000 bayplan.dev/group=pool",
+            "use 10 n/a/c=1000",
+            "use 20 n/a/c=2000",
+            "use 30 n/a/c=3000",
+            "use 80 n/a/c=9000",
+            "n/b/c 2000 bayplan.dev/group=pool",
+            "use 90 n/a/c=3500 n/b/c=100",
+            "use 160 n/a/c=100 n/b/c=100",
+            "-n/b/c",
+            "use 230 n/a/c=100",
+            "-n/a/c",
+        ],
+        expect![[r#"
+            n/a/c 1000 bayplan.dev/group=pool: on 8
+            use 10 n/a/c=1000: pool[0] has 2
+            use 20 n/a/c=2000: pool[0] has 3
+            use 30 n/a/c=3000: pool[0] has 4
+            use 80 n/a/c=9000: pool[0] has 6
+            n/b/c 2000 bayplan.dev/group=pool: on 1-3,8-10
+            use 90 n/a/c=3500 n/b/c=100: pool[0] has 6
+            use 160 n/a/c=100 n/b/c=100: pool[0] has 3
+            -n/b/c: gone
+            use 230 n/a/c=100: pool[0] has 1
+            -n/a/c: gone
+        "#]],
+    );
+}
+
+/// What is left alone of all containers is set in a group that says so, and the other way round.
+#[test]
+fn a_group_says_what_is_left_alone_of_its_members() {
+    let set = GroupType { pins_cpus: Some(true), ..kind("set", requests(1, 4)) };
+    let left = kind("left", requests(1, 4));
+    let mut node = started(N4C16, &[set, left]);
+    node.state.rules.preserve = Preserve { cpus: true, memory: true };
+    let mut told = Vec::new();
+    for (name, group) in [("n/a/c", "set"), ("n/b/c", "left"), ("n/c/c", "none")] {
+        let group = format!("bayplan.dev/group={group}");
+        told.push(node.create(&[name, "2000", "Guaranteed", &group]));
+    }
+    expect!["on 1,9, on , on "].assert_eq(&told.join(", "));
+}
+
+/// The extended resource of a pool is a number of slots, as CMK_NUM_CORES is.
+#[test]
+fn an_extended_resource_is_a_number_of_slots() {
+    let slots = list(&["2,10", "3,11", "4,12"]);
+    check(
+        N4C16,
+        &[GroupType { inside: Inside::Slots, ..kind("exclusive", slots) }],
+        &[
+            "n/a/c 0 cmk=cmk+isolate+--pool=exclusive+app extended=cmk.intel.com/exclusive-cores:2",
+            "n/b/c 0 cmk=cmk+isolate+--pool=exclusive+app extended=cmk.intel.com/other-cores:2",
+        ],
+        expect![[r#"
+            n/a/c 0 cmk=cmk+isolate+--pool=exclusive+app extended=cmk.intel.com/exclusive-cores:2: on 2-3,10-11
+            n/b/c 0 cmk=cmk+isolate+--pool=exclusive+app extended=cmk.intel.com/other-cores:2: on 4,12
+              exclusive[0] : 2-4,10-12, n/a/c on 2-3,10-11, n/b/c on 4,12
+        "#]],
+    );
+}
+
+/// Koordinator's words about NUMA nodes: the roomiest one, and those that its scheduler has chosen.
+#[test]
+fn containers_of_no_group_go_where_koordinator_says() {
+    let strategy = "bayplan.dev/numa-strategy=LeastAllocated";
+    let chosen = r#"scheduling.koordinator.sh/resource-status={"numaNodeResources":[{"node":3}]}"#;
+    let mut node = started(N4C16, &[kind("web", requests(1, 2))]);
+    let mut told = Vec::new();
+    for (name, word) in
+        [("n/a/c", strategy), ("n/b/c", strategy), ("n/c/c", chosen), ("n/d/c", "a=b")]
+    {
+        told.push(node.create(&[name, "2000", "Guaranteed", word]));
+    }
+    expect!["on 4,12, on 2,10, on 6,14, on 5,13"].assert_eq(&told.join(", "));
+}
