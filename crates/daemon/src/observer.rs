@@ -90,12 +90,6 @@ pub(crate) struct GroupsRead {
 }
 
 impl Reading {
-    /// CPU time of containers, by the runtime's ids.
-    fn cpu_usec(&self) -> BTreeMap<&str, u64> {
-        let containers = self.containers.iter();
-        containers.filter_map(|it| Some((it.runtime_id.as_str(), it.counters.cpu_usec?))).collect()
-    }
-
     /// `None` before the first.
     fn groups(&self) -> Option<GroupsRead> {
         let of_each = self.containers.iter();
@@ -106,6 +100,12 @@ impl Reading {
         let idle_ticks = self.node.idle_ticks.clone();
         let frequencies_khz = self.node.frequencies_khz.clone();
         Some(GroupsRead { at: self.at?, groups, caches, idle_ticks, frequencies_khz })
+    }
+
+    /// CPU time of containers, by the runtime's ids.
+    fn cpu_usec(&self) -> BTreeMap<&str, u64> {
+        let containers = self.containers.iter();
+        containers.filter_map(|it| Some((it.runtime_id.as_str(), it.counters.cpu_usec?))).collect()
     }
 }
 
@@ -216,13 +216,15 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
             }
         };
         let follows = config.borrow().groups.iter().any(|it| it.follows.is_some());
-        let (used, last) = {
-            let mut last = shown.reading.lock().unwrap_or_else(PoisonError::into_inner);
-            let span = last.at.zip(reading.at).map(|(then, now)| now.duration_since(then));
-            let used = follows.then(|| used::used(span, &last.cpu_usec(), &reading.cpu_usec()));
-            (used, std::mem::replace(&mut *last, reading))
+        let used = {
+            let mut shown_reading = shown.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = std::mem::replace(&mut *shown_reading, reading);
+            let span = last.at.zip(shown_reading.at).map(|(then, now)| now.duration_since(then));
+            let used =
+                follows.then(|| used::used(span, &last.cpu_usec(), &shown_reading.cpu_usec()));
+            *shown.before.lock().unwrap_or_else(PoisonError::into_inner) = last;
+            used
         };
-        *shown.before.lock().unwrap_or_else(PoisonError::into_inner) = last;
         shown.fresh.notify_one();
         if let Some(used) = used.filter(|used| !used.is_empty()) {
             inbox.ask(Event::Used(used)).await;

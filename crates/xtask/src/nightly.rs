@@ -26,9 +26,9 @@ const SOAK: &str = "soak::twenty_pods_a_second_come_and_go_and_nothing_grows";
 const CHAOS_ROUNDS: &str = "20000";
 const SIGKILL_ROUNDS: &str = "5000";
 const SOAK_MINUTES: &str = "30";
+const STORM_PODS: &str = "1000";
 /// Random machines, each with a history, of each property of the ledger.
 const PROPERTY_CASES: &str = "20000";
-const STORM_PODS: &str = "1000";
 const FUZZ_SECONDS: u32 = 600;
 /// What takes longer hangs: twice the longest.
 const LIMIT: &str = "6h";
