@@ -1,7 +1,7 @@
 //! The agent with a real etcd and kube-apiserver: the manifests as they are in `deploy/cluster`, an agent with its own token, a daemon with containers.
 //!
-//! Both programs are built by `tests/kubelet/run --build-only`, or named by `BAYPLAN_ETCD` and `BAYPLAN_KUBE_APISERVER`. Without them nothing is tested, which is said; with
-//! `BAYPLAN_CLUSTER=required`, as in `cargo xtask nightly cluster`, that is a failure.
+//! The programs are built by `tests/kubelet/run --build-only`, or named by `BAYPLAN_ETCD`, `BAYPLAN_KUBE_APISERVER` and `BAYPLAN_HELM`. What needs one that is not there is not tested,
+//! which is said; with `BAYPLAN_CLUSTER=required`, as in `cargo xtask nightly cluster`, that is a failure.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,9 +9,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod accepted;
+mod agents;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/engine.rs"]
 mod engine;
+mod helm;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/node.rs"]
 mod node;
@@ -29,14 +32,17 @@ use crate::world::World;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_configures_its_node_and_no_other() {
     let Some(servers) = Servers::start().await else { return };
+    helm::the_chart_is_installed_changed_and_removed(&servers).await;
     let mut world = World::start(servers).await;
     bad_objects_are_conditions(&mut world).await;
     nearer_objects_count(&mut world).await;
+    accepted::objects_of_other_systems_count(&mut world).await;
     brakes_hold(&mut world).await;
     foreign_writes_are_refused(&world).await;
     policies::policies_write_into_pods(&world).await;
     publishing::the_node_is_published_and_withdrawn(&mut world).await;
     nothing_changes_without_api_server_or_agent(&mut world).await;
+    agents::many_agents_are_few_requests(&mut world).await;
 }
 
 async fn bad_objects_are_conditions(world: &mut World) {

@@ -24,7 +24,7 @@ pub(crate) struct Servers {
 }
 
 /// By a variable, or in the cache of `tests/kubelet/run`.
-fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBuf> {
+pub(crate) fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(path.into());
     }
@@ -40,6 +40,13 @@ fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBuf> {
     built.filter(is_it).map(|it| it.join(name)).find(|it| it.is_file())
 }
 
+/// Says that something is not tested, which is a failure where all is required.
+pub(crate) fn is_missing(what: &str) {
+    let said = format!("{what} is missing; `tests/kubelet/run --build-only` builds it");
+    assert!(std::env::var("BAYPLAN_CLUSTER").as_deref() != Ok("required"), "{said}");
+    eprintln!("not tested: {said}");
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -50,10 +57,7 @@ impl Servers {
         let etcd = find("BAYPLAN_ETCD", "etcd", "etcd-");
         let api = find("BAYPLAN_KUBE_APISERVER", "kube-apiserver", "kube-apiserver-");
         let Some((etcd, api)) = etcd.zip(api) else {
-            let said =
-                "etcd or kube-apiserver is missing; `tests/kubelet/run --build-only` builds both";
-            assert!(std::env::var("BAYPLAN_CLUSTER").as_deref() != Ok("required"), "{said}");
-            eprintln!("not tested: {said}");
+            is_missing("etcd or kube-apiserver");
             return None;
         };
         let ports = [free_port(), free_port(), free_port()];

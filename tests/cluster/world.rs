@@ -16,15 +16,18 @@ use crate::servers::{ADMIN, Servers};
 
 const MANIFESTS: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/bayplan.yaml"));
-/// Rights for what is published by choice, and the kind of it that Kubernetes does not bring.
-const PUBLISHING: [&str; 2] = [
+/// Rights for what is published and accepted by choice, and the kinds of it that Kubernetes does not bring.
+const BY_CHOICE: [&str; 5] = [
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/publishing.yaml")),
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/accept-nri-plugins.yaml")),
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/accept-cri-resmgr.yaml")),
     include_str!("node-topology-definition.yaml"),
+    include_str!("nri-definitions.yaml"),
 ];
-const PUBLISHED: &str = "node-topology,taints,cmk,power-classes,groups";
+const PUBLISHED: &str = "node-topology,taints,cmk,power-classes,groups,condition";
 /// A label of what the machine of the test has.
 const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: {profile.node.kubernetes.io/wide: 'true'}, matchFeatures: [{feature: local.feature, matchExpressions: {bayplan.dev/numa-nodes: {op: Gt, value: ['1']}}}]}]}\n";
-const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
+pub(crate) const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
 const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
 /// Far beyond anything that is waited for.
 const STUCK: Duration = Duration::from_secs(120);
@@ -40,7 +43,7 @@ pub(crate) struct World {
 }
 
 /// What a client of this token reads.
-fn kubeconfig(address: &str, token: &str) -> String {
+pub(crate) fn kubeconfig(address: &str, token: &str) -> String {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{ "name": "c", "cluster": { "server": address, "insecure-skip-tls-verify": true } }],
@@ -50,7 +53,7 @@ fn kubeconfig(address: &str, token: &str) -> String {
     .to_string()
 }
 
-async fn client(address: &str, token: &str) -> Client {
+pub(crate) async fn client(address: &str, token: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig(address, token)).unwrap();
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
@@ -58,7 +61,7 @@ async fn client(address: &str, token: &str) -> Client {
 }
 
 /// Status and object, or status and message. What is patched is applied by the server.
-async fn call(client: &Client, method: &str, path: &str, body: &Json) -> (u16, Json) {
+pub(crate) async fn call(client: &Client, method: &str, path: &str, body: &Json) -> (u16, Json) {
     let (path, form) = match method {
         "PATCH" if path.contains('?') => (path.to_owned(), "application/merge-patch+json"),
         "PATCH" => (format!("{path}?fieldManager=test&force=true"), "application/apply-patch+yaml"),
@@ -75,13 +78,15 @@ async fn call(client: &Client, method: &str, path: &str, body: &Json) -> (u16, J
 }
 
 /// Where an object is, for the kinds of the manifests.
-fn path_of(object: &Json) -> String {
+pub(crate) fn path_of(object: &Json) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
     let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
     let group =
         if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
     let plural = match kind {
         "MutatingAdmissionPolicy" => "mutatingadmissionpolicies".to_owned(),
+        "BalloonsPolicy" => "balloonspolicies".to_owned(),
+        "TopologyAwarePolicy" => "topologyawarepolicies".to_owned(),
         "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
         _ => format!("{}s", kind.to_lowercase()),
     };
@@ -99,7 +104,7 @@ impl World {
             call(&admin, "PATCH", "/api/v1/nodes/n1", &node).await.0 == 200
         })
         .await;
-        let texts = [MANIFESTS].into_iter().chain(PUBLISHING);
+        let texts = [MANIFESTS].into_iter().chain(BY_CHOICE);
         let documents: Vec<Json> =
             texts.flat_map(|it| serde_yaml::from_multiple::<Json>(it).unwrap()).collect();
         for object in documents.iter().filter(|it| it.is_object()) {
@@ -152,6 +157,8 @@ impl World {
             "n1",
             "--publish",
             PUBLISHED,
+            "--accept",
+            "nri-plugins,cri-resmgr",
             "--start-within",
             "0s",
             "--control",
@@ -202,8 +209,13 @@ impl World {
     }
 
     pub(crate) async fn delete_config(&self, name: &str) {
-        let path = format!("{CONFIGS}/{name}");
-        assert_eq!(call(&self.admin, "DELETE", &path, &json!({})).await.0, 200);
+        self.remove(&format!("{CONFIGS}/{name}")).await;
+    }
+
+    /// Deletes an object.
+    pub(crate) async fn remove(&self, path: &str) {
+        let (status, told) = call(&self.admin, "DELETE", path, &json!({})).await;
+        assert_eq!(status, 200, "{path}: {told}");
     }
 
     async fn merge(&self, path: &str, metadata: Json) {
@@ -251,14 +263,17 @@ impl World {
         }
     }
 
-    /// Waits until the daemon reserves these CPUs, and the BayplanNode says that it is because of this object.
+    /// Waits until the daemon reserves these CPUs, and the BayplanNode says that it is because of this BayplanConfig.
     pub(crate) async fn holds(&self, name: &str, reserved: &str) {
+        self.holds_object(&format!("BayplanConfig/{name}"), reserved).await;
+    }
+
+    /// The same of an object of any kind; an empty name is that of none.
+    pub(crate) async fn holds_object(&self, name: &str, reserved: &str) {
         let begun = Instant::now();
         loop {
             let (own, status) = (self.own().await, self.node.status().await);
-            if own["status"]["configName"] == format!("BayplanConfig/{name}")
-                && status.cpus.reserved == reserved
-            {
+            if own["status"]["configName"] == name && status.cpus.reserved == reserved {
                 assert_eq!(own["metadata"]["ownerReferences"][0]["name"], "n1", "{own:#}");
                 return;
             }
@@ -276,6 +291,22 @@ impl World {
             events.iter().any(|it| it["reason"] == reason && it["regarding"]["name"] == pod)
         })
         .await;
+    }
+
+    /// The administrator's.
+    pub(crate) fn client(&self) -> Client {
+        self.admin.clone()
+    }
+
+    /// A Node, and the token of an agent that runs there.
+    pub(crate) async fn make_node(&self, name: String) -> (String, String) {
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
+        self.put(&node).await;
+        let path = format!("/api/v1/nodes/{name}");
+        let uid = self.read(&path).await["metadata"]["uid"].clone();
+        let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": name, "uid": uid });
+        let token = token(&self.admin, Some(bound)).await;
+        (name, token)
     }
 
     /// Status, and the object or a message.
@@ -415,10 +446,19 @@ async fn token(admin: &Client, bound: Option<Json>) -> String {
 }
 
 /// Waits for what must happen.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, is_so: impl AsyncFnMut() -> bool) {
+    until_within(what, STUCK, is_so).await;
+}
+
+/// The same where it may take longer.
+pub(crate) async fn until_within(
+    what: &str,
+    limit: Duration,
+    mut is_so: impl AsyncFnMut() -> bool,
+) {
     let begun = Instant::now();
     while !is_so().await {
-        assert!(begun.elapsed() < STUCK, "waited for: {what}");
+        assert!(begun.elapsed() < limit, "waited for: {what}");
         sleep(POLL).await;
     }
 }

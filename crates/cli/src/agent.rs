@@ -51,6 +51,8 @@ pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::
             profiles: options.profiles.clone(),
             directory: options.features_dir.clone(),
         },
+        accepted: options.accept.clone(),
+        convert: crate::foreign::convert,
     };
     // It waits nearly always.
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -15,6 +15,8 @@ mod cmk;
 mod config;
 mod demo;
 mod explain;
+#[cfg(feature = "cluster")]
+mod foreign;
 mod import;
 mod journal;
 mod json_file;

@@ -16,12 +16,20 @@ pub enum Part {
     PowerClasses,
     /// Extended resources `bayplan.dev/group-TYPE`.
     Groups,
+    /// The Node's condition `bayplan.dev/Placing`.
+    Condition,
 }
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 5] =
-        [Part::NodeTopology, Part::Taints, Part::Cmk, Part::PowerClasses, Part::Groups];
+    pub const ALL: [Part; 6] = [
+        Part::NodeTopology,
+        Part::Taints,
+        Part::Cmk,
+        Part::PowerClasses,
+        Part::Groups,
+        Part::Condition,
+    ];
 
     /// The word for it.
     pub fn name(self) -> &'static str {
@@ -31,6 +39,7 @@ impl Part {
             Part::Cmk => "cmk",
             Part::PowerClasses => "power-classes",
             Part::Groups => "groups",
+            Part::Condition => "condition",
         }
     }
 }

@@ -59,7 +59,7 @@ pub use self::requests::{Requests, TopologyPolicy};
 pub use self::schema::schema;
 pub(crate) use self::settings::changes;
 pub use self::settings::{Change, Setting, Settings, Source};
-pub use self::shared::shared_schema;
+pub use self::shared::{node_key_names, shared_schema};
 
 /// The configuration that holds now; it may be another one later.
 pub(crate) type LiveConfig = watch::Receiver<Arc<Config>>;

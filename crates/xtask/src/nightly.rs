@@ -13,7 +13,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), browser (the live map; needs chromium and chromium-driver), critest, kubelet, cluster (the agent with a real API server), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), browser (the live map; needs chromium and chromium-driver), critest, kubelet, cluster (the agent with a real API server), deployed (daemon and agent as pods of the chart), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -100,11 +100,14 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.push(Part { must_say: "test result: ok. 2 passed", ..Part::new("browser", browser) });
     parts.push(script("critest", &["--side-by-side"]));
     parts.push(script("kubelet", &[]));
-    // After the part that builds its programs.
+    let programs = script("kubelet", &["--build-only", "--kubernetes", "1.34"]);
+    parts.push(Part { name: "cluster-programs".to_owned(), ..programs });
     let mut cluster = Command::new(cargo());
     cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
     cluster.env("BAYPLAN_CLUSTER", "required");
     parts.push(Part { must_say: "test result: ok. 1 passed", ..Part::new("cluster", cluster) });
+    let deployed = Command::new(workspace().join("tests/kubelet/run-deployed"));
+    parts.push(Part::new("deployed", deployed));
     let mut nri = Command::new(cargo());
     nri.args(["test", "--workspace", "--locked", "--test", "nri"]);
     parts.push(Part { must_say: "test result: ok. 6 passed", ..Part::new("nri", nri) });
