@@ -151,9 +151,14 @@ fn wait_for_kept(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<Pro
     Err(last.context("nothing was tried")?)
 }
 
-/// With everything taken back no container is limited.
+/// With everything taken back no container is limited. What was tried is forgotten once nothing is sampled any more: a limit can be as before without that.
 fn is_free(node: &Node, hog: &Placed) -> anyhow::Result<()> {
     node.write_config(OFF)?;
+    wait_for(
+        "nothing to be sampled",
+        LIMIT,
+        || Ok((node.rebalance()?.sampled == 0).then_some(())),
+    )?;
     is_let_go(hog)
 }
 

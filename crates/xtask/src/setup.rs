@@ -29,10 +29,15 @@ const PROGRAMS: [(&str, &str); 10] = [
 /// A package that is only unpacked, into the lab's cache, because installing it starts a service; and its programs.
 const UNPACKED: (&str, [&str; 2]) = ("prometheus", ["prometheus", "promtool"]);
 
+/// Whether this program runs as root.
+pub(crate) fn is_root() -> anyhow::Result<bool> {
+    let told = Command::new("id").arg("-u").output().context("cannot run id")?;
+    Ok(told.stdout == b"0\n")
+}
+
 /// `apt-get`, as root.
 pub(crate) fn run_apt(args: &[&str], dir: &Path) -> anyhow::Result<()> {
-    let is_root = Command::new("id").arg("-u").output()?.stdout == b"0\n";
-    let mut command = match is_root {
+    let mut command = match is_root()? {
         true => Command::new("apt-get"),
         false => {
             let mut sudo = Command::new("sudo");

@@ -202,10 +202,9 @@ impl Need {
             command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             command.status().is_ok_and(|status| status.success())
         };
-        let id = || Command::new("id").arg("-u").output().is_ok_and(|it| it.stdout == b"0\n");
         let mounts = || succeeds("unshare", &["--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]);
         let (is_there, text) = match self {
-            Need::Root => (id(), "root (sudo -E cargo xtask test)"),
+            Need::Root => (setup::is_root().unwrap_or(false), "root (sudo -E cargo xtask test)"),
             Need::Mounts => {
                 (mounts(), "the right to mount (root; in a container --cap-add SYS_ADMIN)")
             }

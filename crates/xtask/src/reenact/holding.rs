@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use bayplan_types::CpuSet;
 
 use super::cell::{CGROUP_ROOT, below, hierarchies};
@@ -25,16 +25,16 @@ fn processes(container: &str) -> anyhow::Result<Vec<String>> {
     Ok(found.split_whitespace().map(str::to_owned).collect())
 }
 
-/// `Cpus_allowed_list` of a container's processes; several where they differ.
-pub(crate) fn cpus_of(container: &str) -> anyhow::Result<String> {
+/// `Cpus_allowed_list` of a container's processes together.
+pub(crate) fn cpus_of(container: &str) -> anyhow::Result<CpuSet> {
     let allowed = |process: &String| {
         let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
         let line = status.lines().find_map(|it| it.strip_prefix("Cpus_allowed_list:"))?;
-        Some(line.trim().to_owned())
+        line.trim().parse::<CpuSet>().ok()
     };
-    let sets: BTreeSet<String> = processes(container)?.iter().filter_map(allowed).collect();
-    ensure!(!sets.is_empty(), "the processes of container {container} have ended");
-    Ok(sets.into_iter().collect::<Vec<_>>().join(" and "))
+    let processes = processes(container)?;
+    let cpus = processes.iter().filter_map(allowed).reduce(|all, it| all.union(&it));
+    cpus.with_context(|| format!("the processes of container {container} have ended"))
 }
 
 /// How often threads of a container have been taken from a CPU that they wanted to keep.
@@ -53,7 +53,7 @@ pub(crate) fn involuntary_switches(container: &str) -> Option<u64> {
 
 /// Percent of a container's memory that is on NUMA nodes of the CPUs on which it may run; `None` where every node has such CPUs.
 pub(crate) fn local_memory(container: &str) -> Option<f64> {
-    let cpus: CpuSet = cpus_of(container).ok()?.parse().ok()?;
+    let cpus = cpus_of(container).ok()?;
     let entries = fs::read_dir("/sys/devices/system/node").ok()?.flatten().map(|it| it.path());
     let nodes = entries.filter_map(|path| {
         let number = path.file_name()?.to_str()?.strip_prefix("node")?.parse::<u32>().ok()?;
@@ -88,19 +88,14 @@ fn local_share(text: &str, near: &BTreeSet<u32>) -> Option<f64> {
     (all > 0.0).then(|| 100.0 * local / all)
 }
 
-/// Of the CPUs on which a container may run: how many there are, and how many no other container may use.
-pub(crate) fn seclusion(name: &str, cpus: &BTreeMap<String, String>) -> Option<(usize, usize)> {
-    // Processes with different sets may use all of them.
-    let parse = |text: &String| -> Option<CpuSet> {
-        let sets = text.split(" and ").map(|it| it.parse::<CpuSet>());
-        sets.collect::<Result<Vec<_>, _>>()
-            .ok()
-            .map(|sets| sets.iter().fold(CpuSet::new(), |all, it| all.union(it)))
-    };
-    let own = parse(cpus.get(name)?)?;
-    let others = cpus.iter().filter(|(other, _)| *other != name);
-    let mut others = others.filter_map(|(_, text)| parse(text));
-    let alone = others.try_fold(own.clone(), |left, it| Some(left.difference(&it)))?;
+/// Of the CPUs on which a container may run: how many there are, and how many no other container may use. `None` where those of one are not known.
+pub(crate) fn seclusion(
+    name: &str,
+    cpus: &BTreeMap<&str, Option<CpuSet>>,
+) -> Option<(usize, usize)> {
+    let own = cpus.get(name)?.clone()?;
+    let mut others = cpus.iter().filter(|(other, _)| **other != name).map(|(_, it)| it.as_ref());
+    let alone = others.try_fold(own.clone(), |left, it| Some(left.difference(it?)))?;
     Some((own.len(), alone.len()))
 }
 
@@ -133,14 +128,14 @@ mod tests {
 
     #[test]
     fn cpus_are_shared_with_each_container_that_may_use_them() {
-        let cpus = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+        let check = |pairs: &[(&'static str, &str)], expected| {
+            let cpus = pairs.iter().map(|(name, text)| (*name, text.parse().ok())).collect();
+            assert_eq!(seclusion("redis", &cpus), expected, "{pairs:?}");
         };
-        let pinned = cpus(&[("redis", "1"), ("background-1", "0"), ("background-2", "0")]);
-        assert_eq!(seclusion("redis", &pinned), Some((1, 1)));
-        let free = cpus(&[("redis", "0-1"), ("background-1", "0-1")]);
-        assert_eq!(seclusion("redis", &free), Some((2, 0)));
-        assert_eq!(seclusion("redis", &cpus(&[("redis", "0-3"), ("a", "2 and 3")])), Some((4, 2)));
-        assert_eq!(seclusion("redis", &cpus(&[("redis", "its processes have ended")])), None);
+        check(&[("redis", "1"), ("background-1", "0"), ("background-2", "0")], Some((1, 1)));
+        check(&[("redis", "0-1"), ("background-1", "0-1")], Some((2, 0)));
+        check(&[("redis", "0-3"), ("a", "2-3")], Some((4, 2)));
+        check(&[("redis", "its processes have ended")], None);
+        check(&[("redis", "0"), ("a", "its processes have ended")], None);
     }
 }

@@ -109,9 +109,7 @@ impl Stage<'_> {
 
     fn redis(&mut self, server: Qos, noise: Noise, beside: Qos) -> anyhow::Result<Measured> {
         let running = self.run_subject(Pod::new("redis", server, 1000, redis_script(REDIS)))?;
-        wait_for("redis", Duration::from_secs(30), || {
-            Ok(TcpStream::connect(("127.0.0.1", REDIS)).ok())
-        })?;
+        await_server("redis", REDIS)?;
         let Sizes { noise_workers, noise_milli, .. } = self.sizes;
         for name in ["background-1", "background-2"] {
             self.run(Pod::new(name, beside, noise_milli, noise_script(noise, noise_workers)))?;
@@ -147,9 +145,7 @@ impl Stage<'_> {
         let script = steps_script("client", &["set", "get"].map(ask));
         let client = Pod::new("client", Qos::BestEffort, 0, script);
         self.run(Pod { annotations: affinity(is_near), ..client })?;
-        wait_for("redis", Duration::from_secs(30), || {
-            Ok(TcpStream::connect(("127.0.0.1", REDIS)).ok())
-        })?;
+        await_server("redis", REDIS)?;
         sleep(WARM_UP);
         let before = self.mark(true);
         self.go()?;
@@ -220,9 +216,7 @@ impl Stage<'_> {
         let measured = self.run_subject(pod("web-1", web * 1000, port))?;
         self.run(pod("web-2", second_web_milli, second_port))?;
         for port in WEB {
-            wait_for("nginx", Duration::from_secs(30), || {
-                Ok(TcpStream::connect(("127.0.0.1", port)).ok())
-            })?;
+            await_server("nginx", port)?;
         }
         sleep(WARM_UP);
         let client = |port: u16| {
@@ -344,7 +338,7 @@ impl Stage<'_> {
 
     /// A load generator for a container, on so many of the lowest CPUs that the container does not own.
     fn client(&self, of: &Running, cpus: usize, program: &str) -> anyhow::Result<Command> {
-        let own: CpuSet = cpus_of(&of.container)?.parse()?;
+        let own = cpus_of(&of.container)?;
         let others = self.online.difference(&own);
         let from = if others.is_empty() { &self.online } else { &others };
         let chosen: Vec<String> = from.iter().take(cpus).map(|it| it.0.to_string()).collect();
@@ -379,16 +373,14 @@ impl Stage<'_> {
             Some(f64::from(switches) / seconds)
         });
         values.extend(switches.map(|it| (SWITCHES.to_owned(), it)));
-        let cpus = self.running.iter().map(|(name, it)| {
-            let cpus = cpus_of(&it.container).unwrap_or_else(|error| format!("{error:#}"));
-            ((*name).to_owned(), cpus)
-        });
-        let cpus: BTreeMap<String, String> = cpus.collect();
+        let cpus = self.running.iter().map(|(name, it)| (*name, cpus_of(&it.container)));
+        let cpus: Vec<(&str, anyhow::Result<CpuSet>)> = cpus.collect();
         let subject = self.subject.and_then(|it| Some((it, self.running.get(it)?)));
         if let Some((name, running)) = subject {
             let local = local_memory(&running.container);
             values.extend(local.map(|it| (LOCAL_MEMORY.to_owned(), it)));
-            if let Some((all, alone)) = seclusion(name, &cpus) {
+            let known = cpus.iter().map(|(name, it)| (*name, it.as_ref().ok().cloned())).collect();
+            if let Some((all, alone)) = seclusion(name, &known) {
                 let counts = [(CPUS, all), (CPUS_ALONE, alone)];
                 let count = |(key, count): (&str, usize)| {
                     Some((key.to_owned(), f64::from(u32::try_from(count).ok()?)))
@@ -396,8 +388,18 @@ impl Stage<'_> {
                 values.extend(counts.into_iter().filter_map(count));
             }
         }
-        Measured { values, cpus }
+        let shown = cpus.into_iter().map(|(name, it)| {
+            let text = it.map_or_else(|error| format!("{error:#}"), |it| it.to_string());
+            (name.to_owned(), text)
+        });
+        Measured { values, cpus: shown.collect() }
     }
+}
+
+/// Waits until a server on this machine accepts connections.
+fn await_server(name: &str, port: u16) -> anyhow::Result<()> {
+    let connect = || Ok(TcpStream::connect(("127.0.0.1", port)).ok());
+    wait_for(name, Duration::from_secs(30), connect).map(drop)
 }
 
 /// Commands of kernels with the number of their processes.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::manifest::libraries;
 use crate::lab::made_once;
-use crate::setup::find_program;
+use crate::setup::{find_program, is_root};
 use crate::{cargo, workspace};
 
 /// Only unpacked: installing them would start a web server, and add libraries.
@@ -35,8 +35,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// Builds and fetches what is missing.
     pub(crate) fn prepare(bayplan: Option<&Path>) -> anyhow::Result<Programs> {
-        let uid = Command::new("id").arg("-u").output().context("cannot run id")?.stdout;
-        ensure!(uid == b"0\n", "namespaces and containers need root: run it with sudo -E");
+        ensure!(is_root()?, "namespaces and containers need root: run it with sudo -E");
         for name in [
             "unshare",
             "setpriv",
@@ -68,9 +67,9 @@ impl Programs {
         let cache = programs_cache()?;
         Ok(Programs {
             bayplan,
-            kubelet: newest(&cache, &format!("kubelet-{KUBERNETES}"))?.join("kubelet"),
-            containerd: newest(&cache, "containerd-2")?,
-            runc: newest(&cache, "runc")?,
+            kubelet: built(&cache, &format!("kubelet-{KUBERNETES}"))?.join("kubelet"),
+            containerd: built(&cache, "containerd-2")?,
+            runc: built(&cache, "runc")?,
             unpacked,
             inside: std::env::current_exe()?,
         })
@@ -181,8 +180,8 @@ fn programs_cache() -> anyhow::Result<PathBuf> {
     found.context("neither HOME nor BAYPLAN_PROGRAMS_CACHE is set")
 }
 
-/// `NAME-DIGEST`; the runner removes older ones.
-fn newest(cache: &Path, name: &str) -> anyhow::Result<PathBuf> {
+/// The directory `NAME-DIGEST` of what `tests/kubelet/run` has built; it removes older ones.
+fn built(cache: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let entries =
         fs::read_dir(cache).with_context(|| format!("cannot read {}", cache.display()))?;
     for entry in entries {

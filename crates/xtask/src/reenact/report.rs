@@ -17,7 +17,7 @@ const ROUNDS_MIN: usize = 3;
 pub(crate) struct Measured {
     /// Figures by the key of their metric; `background` also where no table has it.
     pub(crate) values: BTreeMap<String, f64>,
-    /// The CPUs on which the kernel lets each container run, by `pod/container`.
+    /// The CPUs on which the kernel lets each pod's container run, by the pod's name.
     pub(crate) cpus: BTreeMap<String, String>,
 }
 
