@@ -15,7 +15,7 @@ fn map(name: &str, policy: &str) -> Json {
     })
 }
 
-/// A policy of nri-plugins with the status that one of its own agents has left.
+/// A policy of nri-plugins.
 fn policy(kind: &str, name: &str, spec: &Json) -> Json {
     json!({
         "apiVersion": "config.nri/v1alpha1", "kind": kind,
@@ -47,9 +47,8 @@ pub(crate) async fn objects_of_other_systems_count(world: &mut World) {
     // A group without its object has no default one.
     world.label(json!({ "config.nri/group": "a" })).await;
     world.remove(&format!("{topology}/node.n1")).await;
-    let message = world.applied("GroupMissing").await["message"].to_string();
-    assert!(message.contains("BalloonsPolicy/kube-system/group.a"), "{message}");
-    assert!(message.contains("config.nri/group"), "{message}");
+    let missing = world.applied_saying("GroupMissing", "BalloonsPolicy/kube-system/group.a").await;
+    assert!(missing["message"].to_string().contains("config.nri/group"), "{missing}");
     world.put(&policy("BalloonsPolicy", "group.a", &reserves("4,12"))).await;
     world.holds_object("BalloonsPolicy/kube-system/group.a", "4,12").await;
     world.label(json!({ "config.nri/group": null })).await;
@@ -69,12 +68,10 @@ pub(crate) async fn objects_of_other_systems_count(world: &mut World) {
 
 async fn mistakes_change_nothing(world: &mut World, topology: &str) {
     world.put(&policy("TopologyAwarePolicy", "default", &reserves("5,13"))).await;
-    let message = world.applied("Invalid").await["message"].to_string();
-    assert!(message.contains("would each configure this node"), "{message}");
+    world.applied_saying("Invalid", "would each configure this node").await;
     world.remove(&format!("{topology}/default")).await;
     world.put(&policy("BalloonsPolicy", "node.n1", &reserves("99"))).await;
-    let message = world.applied("Invalid").await["message"].to_string();
-    assert!(message.contains("reserved CPUs 99 are not online"), "{message}");
+    world.applied_saying("Invalid", "reserved CPUs 99 are not online").await;
     assert_eq!(world.node.status().await.cpus.reserved, "2,10");
     // What has no counterpart is told where it holds.
     let spec = json!({
@@ -82,8 +79,7 @@ async fn mistakes_change_nothing(world: &mut World, topology: &str) {
     });
     world.put(&policy("BalloonsPolicy", "node.n1", &spec)).await;
     world.holds_object("BalloonsPolicy/kube-system/node.n1", "6,14").await;
-    let message = world.applied("Applied").await["message"].to_string();
-    assert!(message.contains("spec.instrumentation.httpEndpoint"), "{message}");
+    world.applied_saying("Applied", "spec.instrumentation.httpEndpoint").await;
     world.remove(&format!("{POLICIES}/balloonspolicies/node.n1")).await;
     world.holds_object("BalloonsPolicy/kube-system/default", "2,10").await;
 }

@@ -70,11 +70,14 @@ impl Helm {
 fn parse(text: &str) -> BTreeMap<String, Json> {
     let documents: Vec<Json> = serde_yaml::from_multiple(text).unwrap();
     let objects = documents.into_iter().filter(Json::is_object).map(|mut object| {
-        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        let annotations = metadata.get_mut("annotations").and_then(Json::as_object_mut);
+        let is_empty = annotations.is_some_and(|annotations| {
             annotations.remove("helm.sh/resource-policy");
-        }
-        if object["metadata"]["annotations"] == json!({}) {
-            object["metadata"].as_object_mut().unwrap().remove("annotations");
+            annotations.is_empty()
+        });
+        if is_empty {
+            metadata.remove("annotations");
         }
         let [kind, name] = [&object["kind"], &object["metadata"]["name"]];
         (format!("{}/{}", kind.as_str().unwrap(), name.as_str().unwrap()), object)

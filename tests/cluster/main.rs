@@ -10,7 +10,6 @@
 )]
 
 mod accepted;
-mod agents;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/engine.rs"]
 mod engine;
@@ -42,7 +41,6 @@ async fn the_agent_configures_its_node_and_no_other() {
     policies::policies_write_into_pods(&world).await;
     publishing::the_node_is_published_and_withdrawn(&mut world).await;
     nothing_changes_without_api_server_or_agent(&mut world).await;
-    agents::many_agents_are_few_requests(&mut world).await;
 }
 
 async fn bad_objects_are_conditions(world: &mut World) {

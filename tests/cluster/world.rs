@@ -239,6 +239,11 @@ impl World {
 
     /// The condition ConfigApplied, once it is about the object as it is now and has this reason.
     pub(crate) async fn applied(&self, reason: &str) -> Json {
+        self.applied_saying(reason, "").await
+    }
+
+    /// The same, once its message has these words.
+    pub(crate) async fn applied_saying(&self, reason: &str, words: &str) -> Json {
         let begun = Instant::now();
         loop {
             let own = self.own().await;
@@ -254,6 +259,7 @@ impl World {
                 };
             if let Some(applied) = applied
                 && applied["reason"] == reason
+                && applied["message"].as_str().is_some_and(|it| it.contains(words))
                 && generation.is_none_or(|it| applied["observedGeneration"].as_i64() == Some(it))
             {
                 return applied.clone();
@@ -291,22 +297,6 @@ impl World {
             events.iter().any(|it| it["reason"] == reason && it["regarding"]["name"] == pod)
         })
         .await;
-    }
-
-    /// The administrator's.
-    pub(crate) fn client(&self) -> Client {
-        self.admin.clone()
-    }
-
-    /// A Node, and the token of an agent that runs there.
-    pub(crate) async fn make_node(&self, name: String) -> (String, String) {
-        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
-        self.put(&node).await;
-        let path = format!("/api/v1/nodes/{name}");
-        let uid = self.read(&path).await["metadata"]["uid"].clone();
-        let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": name, "uid": uid });
-        let token = token(&self.admin, Some(bound)).await;
-        (name, token)
     }
 
     /// Status, and the object or a message.
@@ -446,19 +436,10 @@ async fn token(admin: &Client, bound: Option<Json>) -> String {
 }
 
 /// Waits for what must happen.
-pub(crate) async fn until(what: &str, is_so: impl AsyncFnMut() -> bool) {
-    until_within(what, STUCK, is_so).await;
-}
-
-/// The same where it may take longer.
-pub(crate) async fn until_within(
-    what: &str,
-    limit: Duration,
-    mut is_so: impl AsyncFnMut() -> bool,
-) {
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
-        assert!(begun.elapsed() < limit, "waited for: {what}");
+        assert!(begun.elapsed() < STUCK, "waited for: {what}");
         sleep(POLL).await;
     }
 }

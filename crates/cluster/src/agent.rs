@@ -58,16 +58,7 @@ pub struct AgentOptions {
 /// # Errors
 /// Nothing says where the API server is.
 pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<()> {
-    run_in(Cluster::connect(&options.node).await?, options, daemon).await;
-    Ok(())
-}
-
-/// The same with a client that is there already.
-pub async fn run_with(client: kube::Client, options: AgentOptions, daemon: impl Daemon) {
-    run_in(Cluster::new(client, &options.node), options, daemon).await;
-}
-
-async fn run_in(cluster: Cluster, options: AgentOptions, daemon: impl Daemon) {
+    let cluster = Cluster::connect(&options.node).await?;
     let delay = spread(&options.node, options.start_within);
     tracing::info!(node = options.node, ?delay, "the agent begins");
     sleep(delay).await;
@@ -95,6 +86,7 @@ async fn run_in(cluster: Cluster, options: AgentOptions, daemon: impl Daemon) {
         publish_features(&daemon, &options.features, found),
         publish_node(&cluster, &daemon, followed, &options.parts),
     );
+    Ok(())
 }
 
 /// Takes back what agents have published of this node: of the Node object, and the NodeResourceTopology. The daemon is not asked.

@@ -105,12 +105,7 @@ impl Cluster {
         let client = Client::try_default().await.context(
             "cannot find the API server; expected a pod with a service account, or a file that KUBECONFIG names",
         )?;
-        Ok(Cluster::new(client, node))
-    }
-
-    /// With this client.
-    pub(crate) fn new(client: Client, node: &str) -> Cluster {
-        Cluster { client, node: node.to_owned() }
+        Ok(Cluster { client, node: node.to_owned() })
     }
 
     /// The own Node's name.

@@ -35,7 +35,7 @@ mod telemetry;
 mod topology_publisher;
 mod watching;
 
-pub use agent::{AgentOptions, run, run_with, withdraw};
+pub use agent::{AgentOptions, run, withdraw};
 pub use brakes::{Decision, Refusal, decide};
 pub use conditions::{Applied, Condition};
 pub use crd::crds;
@@ -44,8 +44,7 @@ pub use event::{EventSink, PodEvent};
 pub use feature_publisher::FeatureOptions;
 pub use foreign::{Accepted, Convert, Converted, Question, System};
 pub use mistake::locate;
-pub use node_condition::NodeCondition;
-pub use object::{ConfigObject, NodeObject, OwnedKeys};
+pub use object::{ConfigObject, NodeCondition, NodeObject, OwnedKeys};
 pub use part::Part;
 pub use precedence::{Choice, GROUP_LABEL, choose};
 pub use report::NodeReport;

@@ -8,10 +8,7 @@ use serde_json::{Value as Json, json};
 
 use crate::conditions::seconds;
 use crate::node_writes::NodeWrite;
-use crate::object::NodeObject;
-
-/// Its type.
-pub(crate) const PLACING: &str = "bayplan.dev/Placing";
+use crate::object::{NodeCondition, NodeObject, PLACING};
 
 /// How the daemon is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,23 +35,6 @@ impl DaemonState {
                 ["Unknown", "NoAnswer", "the daemon does not answer on its control socket"]
             }
         }
-    }
-}
-
-/// A condition as the Node has it, as far as it is compared.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeCondition {
-    status: String,
-    reason: String,
-}
-
-impl NodeCondition {
-    /// Of a Node object.
-    pub(crate) fn read(node: &Json) -> Option<NodeCondition> {
-        let conditions = node.pointer("/status/conditions")?.as_array()?;
-        let found = conditions.iter().find(|it| it["type"] == PLACING)?;
-        let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
-        Some(NodeCondition { status: text("status"), reason: text("reason") })
     }
 }
 
@@ -123,16 +103,5 @@ mod tests {
             let write = condition_write(&node(found, is_owned), wanted, Timestamp::UNIX_EPOCH);
             assert_eq!(write.map(told).as_deref(), expected, "{found:?} {wanted:?}");
         }
-    }
-
-    #[test]
-    fn it_is_found_among_the_conditions_of_others() {
-        let node = json!({ "status": { "conditions": [
-            { "type": "Ready", "status": "True" },
-            { "type": PLACING, "status": "False", "reason": "NotReady" },
-        ] } });
-        let found = NodeCondition::read(&node).unwrap();
-        assert_eq!((found.status.as_str(), found.reason.as_str()), ("False", "NotReady"));
-        assert_eq!(NodeCondition::read(&json!({})), None);
     }
 }

@@ -7,8 +7,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use crate::node_condition::NodeCondition;
-
 /// The annotation that lets one configuration move more exclusive containers than its `maxMoves`: a number, or `any`.
 pub(crate) const ALLOW_MOVES: &str = "bayplan.dev/allow-moves";
 
@@ -45,6 +43,26 @@ pub struct NodeObject {
     pub placing: Option<NodeCondition>,
     /// What of these the agent has applied.
     pub owned: OwnedKeys,
+}
+
+/// The type of the agent's condition.
+pub(crate) const PLACING: &str = "bayplan.dev/Placing";
+
+/// A condition as the Node has it, as far as it is compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeCondition {
+    pub(crate) status: String,
+    pub(crate) reason: String,
+}
+
+impl NodeCondition {
+    /// Of a Node object.
+    pub(crate) fn read(node: &Json) -> Option<NodeCondition> {
+        let conditions = node.pointer("/status/conditions")?.as_array()?;
+        let found = conditions.iter().find(|it| it["type"] == PLACING)?;
+        let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+        Some(NodeCondition { status: text("status"), reason: text("reason") })
+    }
 }
 
 /// Keys of a Node that the agent has applied, by `metadata.managedFields`.
@@ -284,6 +302,17 @@ mod tests {
             "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] }, "status": { "capacity": { "x/y": "0" } },
         }));
         expect![[r#"NodeObject { name: "n", uid: "u", version: "", labels: {"a": "1"}, annotations: {}, taints: [Object {"effect": String("NoSchedule"), "key": String("k")}], capacity: {"x/y": "0"}, placing: None, owned: OwnedKeys { labels: {"a"}, annotations: {}, features: {}, capacity: {"x/y"}, has_condition: true } }"#]].assert_eq(&format!("{node:?}"));
+    }
+
+    #[test]
+    fn the_condition_is_found_among_those_of_others() {
+        let node = json!({ "status": { "conditions": [
+            { "type": "Ready", "status": "True" },
+            { "type": PLACING, "status": "False", "reason": "NotReady" },
+        ] } });
+        let found = NodeCondition::read(&node).unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_str()), ("False", "NotReady"));
+        assert_eq!(NodeCondition::read(&json!({})), None);
     }
 
     #[test]
