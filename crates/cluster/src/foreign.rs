@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 
 use crate::object::{ConfigObject, NodeObject, allowed_moves};
 
-/// A system whose objects can be accepted, in the order in which they count.
+/// A system with objects that can be accepted, in the order in which they count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum System {
     /// Custom resources of nri-plugins.
