@@ -5,8 +5,9 @@
 
 use bayplan_types::Pinning;
 
+use crate::container::Phase;
 use crate::event::{Answer, Step};
-use crate::state::{NodeState, Phase};
+use crate::state::NodeState;
 
 impl NodeState {
     /// The step that changed a container last; `None` where it is not bayplan's.
