@@ -298,7 +298,7 @@ impl Reloader {
     pub(crate) async fn what_if(&self, path: &Path, text: &str) -> anyhow::Result<WhatIf> {
         let file = ConfigFile::parse(path, text)?;
         let ground = self.0.parts.ground.lock().await;
-        file.check_on(path, &ground.topology)?;
+        check_config_on(&file, path, &ground.topology)?;
         let new = self.known(|known| effective(&file.config, known.kept.file()));
         let diff = self.diff(&new, &ground).await?;
         let changed = new.changed(&ground.topology).context("reservedCpus")?;

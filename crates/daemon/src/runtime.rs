@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_cri::upstream::{
-    ContainerDetails, ListedContainer, PodDetails, RuntimeError, Upstream,
+    ContainerDetails, EndedContainer, ListedContainer, PodDetails, RuntimeError, Upstream,
 };
 use bayplan_types::Pinning;
 use futures::future::BoxFuture;
@@ -34,8 +34,8 @@ pub(crate) trait Runtime: fmt::Debug + Send + Sync {
     fn describe_pod<'a>(&'a self, id: &'a str) -> Asked<'a, PodDetails>;
     /// Moves a container to these CPUs and memory nodes and changes nothing else; an empty set stays as it is.
     fn update<'a>(&'a self, id: &'a str, pinning: &'a Pinning) -> Asked<'a, ()>;
-    /// The ids of containers that end from now on, until the runtime goes away or the stream fails; some may be told twice, and some not at all.
-    fn ended(&self) -> BoxStream<'static, Result<String, RuntimeError>>;
+    /// Containers that end from now on, until the runtime goes away or the stream fails; some may be told twice, and some not at all.
+    fn ended(&self) -> BoxStream<'static, Result<EndedContainer, RuntimeError>>;
     /// Where it listens, for messages.
     fn socket(&self) -> PathBuf;
     /// From now on an answer may take this long.
@@ -59,7 +59,7 @@ impl Runtime for Upstream {
         self.update_container(id, pinning).boxed()
     }
 
-    fn ended(&self) -> BoxStream<'static, Result<String, RuntimeError>> {
+    fn ended(&self) -> BoxStream<'static, Result<EndedContainer, RuntimeError>> {
         self.ended_containers().boxed()
     }
 

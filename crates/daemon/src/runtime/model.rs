@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bayplan_cri::upstream::{
-    ContainerDetails, ContainerState, ListedContainer, ListedPod, PodDetails, RuntimeError,
+    ContainerDetails, ContainerState, EndedContainer, ListedContainer, ListedPod, PodDetails,
+    RuntimeError,
 };
 use bayplan_types::Pinning;
 use futures::stream::BoxStream;
@@ -102,7 +103,7 @@ impl Runtime for ModelRuntime {
         .boxed()
     }
 
-    fn ended(&self) -> BoxStream<'static, Result<String, RuntimeError>> {
+    fn ended(&self) -> BoxStream<'static, Result<EndedContainer, RuntimeError>> {
         futures::stream::empty().boxed()
     }
 
