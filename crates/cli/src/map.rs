@@ -14,11 +14,11 @@ use serde_json::json;
 
 use crate::args::{MapOptions, Output};
 use crate::config::{WOULD, render_diff};
+use crate::control::control_socket;
 use crate::explain::encode;
-use crate::has_colour;
 use crate::node_config::NodeConfig;
 use crate::seats::Seats;
-use crate::status::control_socket;
+use crate::text::has_colour;
 use crate::visible::print_json;
 
 /// Where the map of another configuration is kept.

@@ -3,9 +3,9 @@
 use bayplan_daemon::{WhyView, query_control, render_why};
 
 use crate::args::{ExplainOptions, Output};
+use crate::control::control_socket;
 use crate::explain::{encode, remembered};
 use crate::node_config::NodeConfig;
-use crate::status::control_socket;
 use crate::visible::{print_json, visible};
 
 /// Asks the daemon, or for a container that it does not remember the history, and prints the causes.
