@@ -1,6 +1,7 @@
 //! The agent with a real etcd and kube-apiserver: the manifests as they are in `deploy/cluster`, an agent with its own token, a daemon with containers.
 //!
-//! Programs are built by `tests/cluster/build`, or named by `BAYPLAN_ETCD`, `BAYPLAN_KUBE_APISERVER` and `BAYPLAN_SCHEDULER`. Without them nothing is tested, which is said; with
+//! Programs are built by `tests/cluster/build`, or named by `BAYPLAN_ETCD`, `BAYPLAN_KUBE_APISERVER`, `BAYPLAN_SCHEDULER` and `BAYPLAN_HELM`. What needs one that is
+//! not there is not tested, which is said; with
 //! `BAYPLAN_CLUSTER=required`, as in `cargo xtask nightly cluster`, that is a failure.
 #![allow(
     clippy::unwrap_used,
@@ -9,10 +10,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod accepted;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/engine.rs"]
 mod engine;
 mod examples;
+mod helm;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/node.rs"]
 mod node;
@@ -32,9 +35,11 @@ use crate::world::World;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_configures_its_node_and_no_other() {
     let Some(servers) = Servers::start().await else { return };
+    helm::the_chart_is_installed_changed_and_removed(&servers).await;
     let mut world = World::start(servers).await;
     bad_objects_are_conditions(&mut world).await;
     nearer_objects_count(&mut world).await;
+    accepted::objects_of_other_systems_count(&mut world).await;
     brakes_hold(&mut world).await;
     foreign_writes_are_refused(&world).await;
     webhook::a_webhook_writes_into_pods(&world).await;

@@ -53,6 +53,13 @@ async fn available_now(world: &World) -> BTreeMap<String, String> {
     zones["zones"].as_array().unwrap().iter().map(of).collect()
 }
 
+/// The status of the agent's condition.
+fn placing(node: &Json) -> &str {
+    let conditions = node["status"]["conditions"].as_array();
+    let found = conditions.into_iter().flatten().find(|it| it["type"] == "bayplan.dev/Placing");
+    found.and_then(|it| it["status"].as_str()).unwrap_or_default()
+}
+
 async fn zones_are_what_the_daemon_has(world: &mut World) {
     let expected = available_now(world).await;
     let before = world
@@ -103,8 +110,11 @@ async fn taints_follow_the_daemon(world: &mut World) {
             taints(it) == ["foreign", "bayplan.dev/draining"]
         })
         .await;
+    let is = |status: &'static str| move |node: &Json| placing(node) == status;
+    world.until("a condition of a draining node", OWN, is("False")).await;
     world.change_mode("placing").await;
     world.until("the taint goes", OWN, |it| taints(it) == ["foreign"]).await;
+    world.until("a condition of a node that places", OWN, is("True")).await;
     world.merge_into(OWN, json!({ "spec": { "taints": null } })).await;
     world.change_mode("draining").await;
     world.until("the first taint", OWN, |it| taints(it) == ["bayplan.dev/draining"]).await;
@@ -201,6 +211,7 @@ async fn foreign_parts_are_refused(world: &World) {
     let allocatable = node("status", json!({ "allocatable": { "cpu": "1" } }));
     let image = node("status", json!({ "images": [{ "names": ["x"] }] }));
     let info = node("status", json!({ "daemonEndpoints": { "kubeletEndpoint": { "Port": 9 } } }));
+    let ready = node("status", json!({ "conditions": [{ "type": "Ready", "status": "False" }] }));
     let cordon = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "unschedulable": true } });
     let other = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n2" } });
     assert_eq!(world.as_admin("PATCH", "/api/v1/nodes/n2", &other).await.0, 200);
@@ -214,8 +225,9 @@ async fn foreign_parts_are_refused(world: &World) {
         (OWN, finalizer, "neither finalizers nor owners"),
         (OWN, cordon, "may write taints only"),
         (OWN_STATUS, allocatable, "may write extended resources"),
-        (OWN_STATUS, image, "may write capacity only"),
-        (OWN_STATUS, info, "may write capacity only"),
+        (OWN_STATUS, image, "may write capacity and conditions"),
+        (OWN_STATUS, info, "may write capacity and conditions"),
+        (OWN_STATUS, ready, "may write capacity and conditions"),
         (OWN_STATUS, capacity, "may write extended resources"),
     ] {
         let (status, told) = world.as_agent("PATCH", path, object).await;
@@ -245,7 +257,7 @@ async fn nothing_is_left_after_a_withdrawal(world: &mut World) {
     world.kill_agent();
     world.withdraw();
     let node = world.read(OWN).await;
-    assert_eq!(taints(&node), ["foreign"], "{node:#}");
+    assert_eq!((taints(&node), placing(&node)), (vec!["foreign".to_owned()], ""), "{node:#}");
     let keys = |pointer: &str| -> Vec<String> {
         let found = node.pointer(pointer).and_then(Json::as_object).cloned().unwrap_or_default();
         found

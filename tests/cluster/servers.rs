@@ -40,6 +40,13 @@ pub(crate) fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBu
     built.filter(is_it).map(|it| it.join(name)).find(|it| it.is_file())
 }
 
+/// Says that something is not tested, which is a failure where all is required.
+pub(crate) fn is_missing(what: &str) {
+    let said = format!("{what} is missing; `tests/cluster/build` builds it");
+    assert!(std::env::var("BAYPLAN_CLUSTER").as_deref() != Ok("required"), "{said}");
+    eprintln!("not tested: {said}");
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -50,9 +57,7 @@ impl Servers {
         let etcd = find("BAYPLAN_ETCD", "etcd", "etcd-");
         let api = find("BAYPLAN_KUBE_APISERVER", "kube-apiserver", "kube-apiserver-");
         let Some((etcd, api)) = etcd.zip(api) else {
-            let said = "etcd or kube-apiserver is missing; `tests/cluster/build` builds both";
-            assert!(std::env::var("BAYPLAN_CLUSTER").as_deref() != Ok("required"), "{said}");
-            eprintln!("not tested: {said}");
+            is_missing("etcd or kube-apiserver");
             return None;
         };
         let ports = [free_port(), free_port(), free_port()];

@@ -17,18 +17,21 @@ use crate::servers::{ADMIN, Servers};
 
 const MANIFESTS: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/bayplan.yaml"));
-/// Rights for what is published by choice, and the kinds of it that Kubernetes does not bring.
-const PUBLISHING: [&str; 3] = [
+/// Rights for what is published and accepted by choice, and the kinds of it that Kubernetes does not bring.
+const BY_CHOICE: [&str; 6] = [
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/publishing.yaml")),
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/accept-nri-plugins.yaml")),
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/accept-cri-resmgr.yaml")),
     include_str!("node-topology-definition.yaml"),
     include_str!("node-feature-definition.yaml"),
+    include_str!("nri-definitions.yaml"),
 ];
-const PUBLISHED: &str = "node-topology,taints,cmk,power-classes,groups,node-feature";
+const PUBLISHED: &str = "node-topology,taints,cmk,power-classes,groups,condition,node-feature";
 /// A label of what the machine of the test has.
 const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: {profile.node.kubernetes.io/wide: 'true'}, matchFeatures: [{feature: local.feature, matchExpressions: {bayplan.dev/numa-nodes: {op: Gt, value: ['1']}}}]}]}\n";
 /// The agent's service account.
 pub(crate) const AGENT: &str = "bayplan-agent";
-const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
+pub(crate) const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
 const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
 /// Far beyond anything that is waited for.
 const STUCK: Duration = Duration::from_secs(120);
@@ -79,7 +82,7 @@ pub(crate) async fn call(client: &Client, method: &str, path: &str, body: &Json)
 }
 
 /// Where an object is, for the kinds of the manifests.
-fn path_of(object: &Json) -> String {
+pub(crate) fn path_of(object: &Json) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
     let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
     let group =
@@ -87,6 +90,8 @@ fn path_of(object: &Json) -> String {
     let plural = match kind {
         "PriorityClass" => "priorityclasses".to_owned(),
         "MutatingAdmissionPolicy" => "mutatingadmissionpolicies".to_owned(),
+        "BalloonsPolicy" => "balloonspolicies".to_owned(),
+        "TopologyAwarePolicy" => "topologyawarepolicies".to_owned(),
         "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
         _ => format!("{}s", kind.to_lowercase()),
     };
@@ -102,7 +107,7 @@ pub(crate) async fn apply_manifests(admin: &Client) {
         call(admin, "GET", "/api/v1/namespaces/default", &Json::Null).await.0 == 200
     })
     .await;
-    let texts = [MANIFESTS].into_iter().chain(PUBLISHING);
+    let texts = [MANIFESTS].into_iter().chain(BY_CHOICE);
     let documents: Vec<Json> =
         texts.flat_map(|it| serde_yaml::from_multiple::<Json>(it).unwrap()).collect();
     for object in documents.iter().filter(|it| it.is_object()) {
@@ -166,6 +171,8 @@ impl World {
             "n1",
             "--publish",
             PUBLISHED,
+            "--accept",
+            "nri-plugins,cri-resmgr",
             "--start-within",
             "0s",
             "--control",
@@ -216,8 +223,13 @@ impl World {
     }
 
     pub(crate) async fn delete_config(&self, name: &str) {
-        let path = format!("{CONFIGS}/{name}");
-        assert_eq!(call(&self.admin, "DELETE", &path, &json!({})).await.0, 200);
+        self.remove(&format!("{CONFIGS}/{name}")).await;
+    }
+
+    /// Deletes an object.
+    pub(crate) async fn remove(&self, path: &str) {
+        let (status, told) = call(&self.admin, "DELETE", path, &json!({})).await;
+        assert_eq!(status, 200, "{path}: {told}");
     }
 
     async fn merge(&self, path: &str, metadata: Json) {
@@ -241,6 +253,11 @@ impl World {
 
     /// The condition ConfigApplied, once it is about the object as it is now and has this reason.
     pub(crate) async fn applied(&self, reason: &str) -> Json {
+        self.applied_saying(reason, "").await
+    }
+
+    /// The same, once its message has these words.
+    pub(crate) async fn applied_saying(&self, reason: &str, words: &str) -> Json {
         let begun = Instant::now();
         loop {
             let own = self.own().await;
@@ -256,6 +273,7 @@ impl World {
                 };
             if let Some(applied) = applied
                 && applied["reason"] == reason
+                && applied["message"].as_str().is_some_and(|it| it.contains(words))
                 && generation.is_none_or(|it| applied["observedGeneration"].as_i64() == Some(it))
             {
                 return applied.clone();
@@ -265,14 +283,17 @@ impl World {
         }
     }
 
-    /// Waits until the daemon reserves these CPUs, and the BayplanNode says that it is because of this object.
+    /// Waits until the daemon reserves these CPUs, and the BayplanNode says that it is because of this BayplanConfig.
     pub(crate) async fn holds(&self, name: &str, reserved: &str) {
+        self.holds_object(&format!("BayplanConfig/{name}"), reserved).await;
+    }
+
+    /// The same of an object of any kind; an empty name is that of none.
+    pub(crate) async fn holds_object(&self, name: &str, reserved: &str) {
         let begun = Instant::now();
         loop {
             let (own, status) = (self.own().await, self.node.status().await);
-            if own["status"]["configName"] == format!("BayplanConfig/{name}")
-                && status.cpus.reserved == reserved
-            {
+            if own["status"]["configName"] == name && status.cpus.reserved == reserved {
                 assert_eq!(own["metadata"]["ownerReferences"][0]["name"], "n1", "{own:#}");
                 return;
             }

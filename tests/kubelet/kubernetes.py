@@ -1,4 +1,4 @@
-"""Which releases of kubelet, kube-apiserver and etcd are run, and how they are built."""
+"""Which releases of kubelet, kube-apiserver, etcd and Helm are run, and how they are built."""
 
 from dataclasses import dataclass
 
@@ -20,6 +20,8 @@ RELEASES = {
     "1.37": Release("1.37.2", ("api",), frozenset([RESIZE, POD_LEVEL, POD_LEVEL_RESIZE])),
 }
 ETCD = "3.6.16"
+# For the chart, in ../cluster.
+HELM = "3.22.0"
 
 
 def build_command(builder, series, command):
@@ -34,3 +36,8 @@ def build_command(builder, series, command):
 def build_etcd(builder):
     args = ["build", *FLAGS, "-ldflags=-s -w", "-o", "OUT/etcd", "."]
     return builder.module("etcd", f"go.etcd.io/etcd/server/v3@v{ETCD}", args) / "etcd"
+
+
+def build_helm(builder):
+    flags = [*FLAGS, "-p=2", f"-ldflags=-s -w -X helm.sh/helm/v3/internal/version.version=v{HELM}"]
+    return builder.module("helm", f"helm.sh/helm/v3@v{HELM}", ["build", *flags, "-o", "OUT/helm", "./cmd/helm"]) / "helm"

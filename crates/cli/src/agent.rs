@@ -58,6 +58,8 @@ pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::
             directory: options.features_dir.clone(),
         },
         feeds_pods: options.pods,
+        accepted: options.accept.clone(),
+        convert: crate::foreign::convert,
     };
     // It waits nearly always.
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -278,9 +278,17 @@ pub(crate) struct AgentOptions {
     /// Make the first call within this time, later on one node than on the next; 0s: at once
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_start_within)]
     pub(crate) start_within: Duration,
-    /// Publish this beside the BayplanNode: node-topology, taints, cmk, power-classes, groups, node-feature; may be given several times
+    /// Publish this beside the BayplanNode: node-topology, taints, cmk, power-classes, groups, condition, node-feature; may be given several times
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) publish: Vec<bayplan_cluster::Part>,
+    /// Let objects of this system in NAMESPACE (kube-system) configure the node where no BayplanConfig does: nri-plugins, cri-resmgr; may be given several times
+    #[arg(
+        long,
+        value_name = "SYSTEM[=NAMESPACE]",
+        value_delimiter = ',',
+        conflicts_with = "withdraw"
+    )]
+    pub(crate) accept: Vec<bayplan_cluster::Accepted>,
     /// Label the Node with its features, by the names of Node Feature Discovery, where that does not run
     #[arg(long)]
     pub(crate) feature_labels: bool,

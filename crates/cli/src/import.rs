@@ -28,6 +28,7 @@ pub(crate) fn run(config: &NodeConfig, options: &ImportOptions) -> anyhow::Resul
         group: options.group.as_deref(),
         machine: topology.as_ref(),
         refused: REFUSED,
+        node_keys: &[],
     };
     let imported = import(&inputs, &target)?;
     if options.check {

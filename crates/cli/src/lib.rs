@@ -18,6 +18,8 @@ mod control;
 mod demo;
 mod exit_code;
 mod explain;
+#[cfg(feature = "cluster")]
+mod foreign;
 mod import;
 mod journal;
 mod json_file;

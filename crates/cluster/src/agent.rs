@@ -1,4 +1,4 @@
-//! The agent of a node. In: the node's Node object, all BayplanConfigs, and the daemon's answers. Out: a daemon under the configuration that is for this
+//! The agent of a node. In: the node's Node object, all BayplanConfigs, accepted objects of other systems, and the daemon's answers. Out: a daemon under the configuration that is for this
 //! node, the node's BayplanNode, and events on its pods.
 //!
 //! It keeps nothing but what it wrote last. Whatever ends it, at whatever write, the next start finds the same from API server and daemon. Without
@@ -16,16 +16,18 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::api::{Cluster, node_object};
 use crate::brakes::{Decision, decide};
+use crate::chosen::{Chosen, choose_source};
 use crate::conditions::{Applied, Condition};
 use crate::daemon::{Answer, Daemon, DaemonEvents, DaemonStatus, Diff, Method};
 use crate::event::EventSink;
 use crate::feature_publisher::{FeatureOptions, FeatureTargets, publish_features};
+use crate::foreign::{Accepted, Convert, ForeignName, ForeignObject, convert_foreign};
+use crate::foreign_watch::watch_foreign;
 use crate::mistake::locate;
 use crate::node_publisher::{Followed, publish_node, withdraw_node};
-use crate::object::ConfigObject;
+use crate::object::{ConfigObject, NodeObject};
 use crate::part::Part;
 use crate::pod_feed::feed_pods;
-use crate::precedence::{Choice, choose};
 use crate::report::NodeReport;
 use crate::topology_publisher::publish_node_topology;
 use crate::watching::{LOOK, REPAIR, World, follow, spread};
@@ -48,6 +50,10 @@ pub struct AgentOptions {
     pub features: FeatureOptions,
     /// The daemon is told of the node's pods.
     pub feeds_pods: bool,
+    /// Objects of other systems that configure the node where no BayplanConfig does.
+    pub accepted: Vec<Accepted>,
+    /// Makes configurations of them.
+    pub convert: Convert,
 }
 
 /// Runs until the process ends.
@@ -83,10 +89,11 @@ pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<(
         publish_features(&daemon, &options.features, features).await;
     };
     let followed = Followed { world: of_node, labels, is_settled };
-    let mut agent = Agent::new(&options.node, &cluster, &daemon, known);
+    let mut agent = Agent::new(&options, &cluster, &daemon, known);
     tokio::join!(
         watch_node(&cluster, &world),
         watch_configs(&cluster, &world),
+        watch_foreign(&cluster, &options.accepted, &world),
         agent.run(),
         carry_events(&options.node, &cluster, &daemon),
         topology,
@@ -172,11 +179,15 @@ struct Written {
 
 struct Agent<'a, D> {
     node: &'a str,
+    accepted: &'a [Accepted],
+    convert: Convert,
     cluster: &'a Cluster,
     daemon: &'a D,
     world: watch::Receiver<World>,
     /// Since when the chosen object has this name and generation.
     seen: Option<((String, i64), Instant)>,
+    /// The last object of another system, and what it was converted to.
+    converted: Option<(ForeignName, ForeignObject, ConfigObject)>,
     /// The object that the daemon was last found to have as it is.
     held: Option<ConfigObject>,
     conditions: Option<Vec<Condition>>,
@@ -187,17 +198,20 @@ struct Agent<'a, D> {
 
 impl<'a, D: Daemon> Agent<'a, D> {
     fn new(
-        node: &'a str,
+        options: &'a AgentOptions,
         cluster: &'a Cluster,
         daemon: &'a D,
         world: watch::Receiver<World>,
     ) -> Agent<'a, D> {
         Agent {
-            node,
+            node: &options.node,
+            accepted: &options.accepted,
+            convert: options.convert,
             cluster,
             daemon,
             world,
             seen: None,
+            converted: None,
             held: None,
             conditions: None,
             written: None,
@@ -220,14 +234,22 @@ impl<'a, D: Daemon> Agent<'a, D> {
         let objects: Vec<ConfigObject> =
             world.configs.iter().flat_map(|it| it.values().cloned()).collect();
         let (Some(node), true) = (&world.node, world.configs.is_some()) else { return LOOK };
-        let choice = choose(node, &objects);
-        let chosen = match &choice {
-            Choice::Object(object) => Some(*object),
-            Choice::Missing(_) | Choice::File => None,
+        let (object, otherwise) = match choose_source(node, &objects, self.accepted, &world.foreign)
+        {
+            Chosen::Unknown => return LOOK,
+            Chosen::Object(object) => (Some(object.clone()), None),
+            Chosen::Foreign(name, found) if status.is_ok() => {
+                (Some(self.converted(node, name, found).await), None)
+            }
+            Chosen::Foreign(..) | Chosen::File => (None, None),
+            Chosen::Missing { object, label } => (None, Some(Applied::Missing { object, label })),
+            Chosen::Several(names) => (None, Some(several(&names))),
         };
-        let applied = match &status {
-            Ok(status) => self.configure(&choice, status).await,
-            Err(error) => Applied::DaemonAway(error.clone()),
+        let chosen = object.as_ref();
+        let applied = match (&status, otherwise) {
+            (Err(error), _) => Applied::DaemonAway(error.clone()),
+            (Ok(_), Some(applied)) => applied,
+            (Ok(status), None) => self.configure(chosen, status).await,
         };
         let wait = match applied {
             Applied::Waiting(seconds) => Duration::from_secs(seconds.max(1)).min(LOOK),
@@ -254,13 +276,32 @@ impl<'a, D: Daemon> Agent<'a, D> {
         }
     }
 
-    async fn configure(&mut self, choice: &Choice<'_>, status: &DaemonStatus) -> Applied {
-        let object = match choice {
-            Choice::Missing(name) => return Applied::Missing(name.clone()),
-            Choice::File if status.holds().is_none() => return Applied::File,
-            Choice::File => None,
-            Choice::Object(object) => Some(*object),
-        };
+    /// The object of another system as a configuration; the same as before if it is the same.
+    async fn converted(
+        &mut self,
+        node: &NodeObject,
+        name: &ForeignName,
+        found: &ForeignObject,
+    ) -> ConfigObject {
+        if let Some((known, object, converted)) = &self.converted
+            && (known, object) == (name, found)
+        {
+            return converted.clone();
+        }
+        let machine = self.daemon.ask(Method::Get, "/api/v1/machine", String::new()).await;
+        let machine = machine.ok().filter(Answer::is_good).map(|it| it.text());
+        let object = convert_foreign(name, found, node, machine.as_deref(), self.convert);
+        if machine.is_some() {
+            self.converted = Some((name.clone(), found.clone(), object.clone()));
+        }
+        object
+    }
+
+    /// `None`: nothing in the cluster is for this node.
+    async fn configure(&mut self, object: Option<&ConfigObject>, status: &DaemonStatus) -> Applied {
+        if object.is_none() && status.holds().is_none() {
+            return Applied::File;
+        }
         if let Some(problem) = object.and_then(|it| it.problem.clone()) {
             return Applied::Invalid(problem);
         }
@@ -382,6 +423,13 @@ impl<'a, D: Daemon> Agent<'a, D> {
         self.written = Some(Written { status, at: at.unwrap_or_else(Instant::now) });
         Ok(())
     }
+}
+
+/// Neither of the objects is taken.
+fn several(names: &str) -> Applied {
+    Applied::Invalid(format!(
+        "{names} would each configure this node; what held goes on to hold: delete all but one"
+    ))
 }
 
 /// What a refusal of the daemon means; `None` where it refused nothing.

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
@@ -17,11 +18,12 @@ use serde_json::Value as Json;
 
 use crate::conditions::Condition;
 use crate::event::PodEvent;
+use crate::foreign::ForeignName;
 use crate::node_feature::{MANAGED_BY, NODE_LABEL};
 use crate::node_writes::NodeWrite;
 use crate::object::{
-    CAPACITY_MANAGER, FEATURES_MANAGER, METADATA_MANAGER, NODE_FEATURE_MANAGER, NodeObject,
-    TOPOLOGY_MANAGER, is_own_topology,
+    CAPACITY_MANAGER, CONDITION_MANAGER, FEATURES_MANAGER, METADATA_MANAGER, NODE_FEATURE_MANAGER,
+    NodeObject, TOPOLOGY_MANAGER, is_own_topology,
 };
 use crate::{GROUP, VERSION};
 
@@ -167,6 +169,10 @@ impl Cluster {
                         done => done,
                     }
                 }
+                NodeWrite::Condition(object) => {
+                    let params = PatchParams::apply(CONDITION_MANAGER).force();
+                    api.patch_status(name, &params, &Patch::Apply(object)).await
+                }
                 NodeWrite::Taints(patch) => {
                     let params = PatchParams {
                         field_manager: Some(METADATA_MANAGER.to_owned()),
@@ -266,6 +272,21 @@ impl Cluster {
     ) -> impl Stream<Item = Result<Event<DynamicObject>, watcher::Error>> + Send + use<> {
         let api = Api::all_with(self.client.clone(), &resource("BayplanConfig", "bayplanconfigs"));
         watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).default_backoff().boxed()
+    }
+
+    /// What happens to one object of another system.
+    pub(crate) fn watch_foreign(
+        &self,
+        name: &ForeignName,
+    ) -> BoxStream<'static, Result<Event<DynamicObject>, watcher::Error>> {
+        let [group, version, plural] = name.kind.resource();
+        let kind = GroupVersionKind::gvk(group, version, name.kind.name());
+        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
+        let field = format!("metadata.name={}", name.name);
+        let config = watcher::Config::default().fields(&field).timeout(WATCH_SECONDS);
+        watcher(api, config).default_backoff().boxed()
     }
 
     fn nodes(&self) -> Api<DynamicObject> {

@@ -14,7 +14,12 @@ pub enum Applied {
     /// No object is for this node: its file holds.
     File,
     /// The object of the node's group is missing.
-    Missing(String),
+    Missing {
+        /// Its kind and name.
+        object: String,
+        /// The label with the node's group.
+        label: &'static str,
+    },
     /// It comes in so many seconds.
     Waiting(u64),
     /// It has mistakes, or does not fit the machine.
@@ -30,14 +35,16 @@ impl Applied {
     fn texts(&self, object: &str) -> (&'static str, &'static str, String) {
         match self {
             Applied::Holds => ("True", "Applied", format!("{object} holds")),
-            Applied::File => {
-                ("True", "NoObject", "no BayplanConfig is for this node; its file holds".to_owned())
-            }
-            Applied::Missing(name) => (
+            Applied::File => (
+                "True",
+                "NoObject",
+                "no object in the cluster is for this node; its file holds".to_owned(),
+            ),
+            Applied::Missing { object, label } => (
                 "False",
                 "GroupMissing",
                 format!(
-                    "the node's group has no BayplanConfig {name}; what held goes on to hold: create it, or correct the label bayplan.dev/group"
+                    "the node's group has no {object}; what held goes on to hold: create it, or correct the label {label}"
                 ),
             ),
             Applied::Waiting(seconds) => (
@@ -134,12 +141,12 @@ mod tests {
         check(Applied::Holds, expect!["True Applied: BayplanConfig/default holds"]);
         check(
             Applied::File,
-            expect!["True NoObject: no BayplanConfig is for this node; its file holds"],
+            expect!["True NoObject: no object in the cluster is for this node; its file holds"],
         );
         check(
-            Applied::Missing("group.a".into()),
+            Applied::Missing { object: "BayplanConfig/group.a".into(), label: "bayplan.dev/group" },
             expect![
-                "False GroupMissing: the node's group has no BayplanConfig group.a; what held goes on to hold: create it, or correct the label bayplan.dev/group"
+                "False GroupMissing: the node's group has no BayplanConfig/group.a; what held goes on to hold: create it, or correct the label bayplan.dev/group"
             ],
         );
         check(

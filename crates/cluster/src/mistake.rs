@@ -1,5 +1,6 @@
 //! Mistakes of a configuration as readers of its object see them. In: the daemon's lines `NAME:LINE:COLUMN: message`, and the text that they are
-//! about. Out: the same with the line itself, because no file with these numbers lies anywhere.
+//! about. Out: the same with the line itself, because no file with these numbers lies anywhere. Of an object of another system the text is what
+//! `bayplan import` makes of it.
 
 /// Bytes of a condition's message; the API server takes 32 KiB.
 const MESSAGE_MAX: usize = 4096;
@@ -19,7 +20,8 @@ fn locate_one(name: &str, lines: &[&str], mistake: &str) -> Option<String> {
     let (column, message) = rest.split_once(": ")?;
     let number: usize = line.parse().ok()?;
     let said = lines.get(number.checked_sub(1)?).map_or("", |line| line.trim());
-    Some(format!("spec.config line {line}, column {column} ({said}): {message}"))
+    let of = if name.starts_with("BayplanConfig/") { "spec.config" } else { "as imported," };
+    Some(format!("{of} line {line}, column {column} ({said}): {message}"))
 }
 
 /// Cut at a border of characters, with a mark.
@@ -50,6 +52,10 @@ mod tests {
         ] {
             assert_eq!(locate("BayplanConfig/a", text, mistake), expected);
         }
+        assert_eq!(
+            locate("ConfigMap/n/a", text, "ConfigMap/n/a:1:9: `policy`: no"),
+            "as imported, line 1, column 9 (policy: none): `policy`: no"
+        );
         let long = "ä".repeat(MESSAGE_MAX);
         assert!(locate("a", "", &long).len() <= MESSAGE_MAX + 4);
     }

@@ -1,8 +1,9 @@
-//! Publishes labels, annotations, taints and extended resources of the own Node. In: the Node as it is watched, and the daemon's answers. Out: writes, only where
+//! Publishes labels, annotations, taints, extended resources and the condition of the own Node. In: the Node as it is watched, and the daemon's answers. Out: writes, only where
 //! the Node is not as it is wanted; so what kubelet resets is repaired when it is seen.
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -10,6 +11,7 @@ use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, DaemonStatus, Method};
 use crate::feature_publisher::Labels;
 use crate::feature_set::FeatureLabels;
+use crate::node_condition::{DaemonState, condition_write};
 use crate::node_topology::ZoneReport;
 use crate::node_wishes::{DaemonView, no_wishes, node_wishes};
 use crate::node_writes::{NodeWrite, node_writes, startup_write};
@@ -48,11 +50,20 @@ pub(crate) async fn publish_node(
         let is_settled = *followed.is_settled.borrow_and_update();
         let (mut change, mut pause) = (None, Duration::ZERO);
         if let Some(node) = node {
-            match look(daemon).await {
+            let seen = look(daemon).await;
+            let state = parts
+                .contains(&Part::Condition)
+                .then(|| seen.as_ref().map_or(DaemonState::NoAnswer, Seen::state));
+            if let Some(write) = condition_write(&node, state, Timestamp::now()) {
+                pause = carry_out(cluster, &write).await;
+            }
+            match seen {
                 Ok(seen) => {
                     change = Some(seen.report.change);
                     let may_start = seen.is_ready && is_settled && parts.contains(&Part::Taints);
-                    pause = round(cluster, &node, parts, &seen, labels.as_ref(), may_start).await;
+                    let labels = labels.as_ref();
+                    let round = round(cluster, &node, parts, &seen, labels, may_start).await;
+                    pause = pause.max(round);
                 }
                 Err(_) => pause = LOOK,
             }
@@ -72,6 +83,16 @@ struct Seen {
     report: ZoneReport,
     is_placing: bool,
     is_ready: bool,
+}
+
+impl Seen {
+    fn state(&self) -> DaemonState {
+        match (self.is_ready, self.is_placing) {
+            (false, _) => DaemonState::NotReady,
+            (true, false) => DaemonState::NotPlacing,
+            (true, true) => DaemonState::Placing,
+        }
+    }
 }
 
 async fn look(daemon: &impl Daemon) -> Result<Seen, String> {
@@ -128,7 +149,8 @@ async fn carry_out(cluster: &Cluster, write: &NodeWrite) -> Duration {
 pub(crate) async fn withdraw_node(cluster: &Cluster) -> anyhow::Result<()> {
     for _ in 0..ROUNDS {
         let Some(node) = cluster.read_node().await? else { return Ok(()) };
-        let writes = node_writes(&node, &no_wishes(&node));
+        let mut writes = node_writes(&node, &no_wishes(&node));
+        writes.extend(condition_write(&node, None, Timestamp::now()));
         if writes.is_empty() {
             return Ok(());
         }

@@ -22,6 +22,8 @@ pub(crate) enum NodeWrite {
     Capacity(Json),
     /// Taints, a JSON patch.
     Taints(Json),
+    /// The condition, applied to the status.
+    Condition(Json),
 }
 
 /// What brings the Node to what is wanted.
@@ -139,6 +141,7 @@ mod tests {
             NodeWrite::Features(it) => format!("features {}", it["metadata"]["labels"]),
             NodeWrite::Capacity(it) => format!("capacity {}", it["status"]["capacity"]),
             NodeWrite::Taints(it) => format!("taints {it}"),
+            NodeWrite::Condition(it) => format!("condition {}", it["status"]["conditions"]),
         });
         lines.collect::<Vec<_>>().join("\n")
     }
@@ -202,6 +205,7 @@ mod tests {
                     }
                 }
             }
+            NodeWrite::Condition(_) => panic!("conditions are written beside the other parts"),
         }
     }
 

@@ -17,6 +17,8 @@ pub(crate) const FEATURES_MANAGER: &str = "bayplan-agent/features";
 /// The manager of extended resources.
 pub(crate) const CAPACITY_MANAGER: &str = "bayplan-agent/capacity";
 
+/// The manager of the condition.
+pub(crate) const CONDITION_MANAGER: &str = "bayplan-agent/condition";
 /// The manager of the NodeResourceTopology.
 pub(crate) const TOPOLOGY_MANAGER: &str = "bayplan-agent/node-topology";
 
@@ -40,8 +42,30 @@ pub struct NodeObject {
     pub taints: Vec<Json>,
     /// `status.capacity`.
     pub capacity: BTreeMap<String, String>,
+    /// The condition `bayplan.dev/Placing`.
+    pub placing: Option<NodeCondition>,
     /// What of these the agent has applied.
     pub owned: OwnedKeys,
+}
+
+/// The type of the agent's condition.
+pub(crate) const PLACING: &str = "bayplan.dev/Placing";
+
+/// A condition as the Node has it, as far as it is compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeCondition {
+    pub(crate) status: String,
+    pub(crate) reason: String,
+}
+
+impl NodeCondition {
+    /// Of a Node object.
+    pub(crate) fn read(node: &Json) -> Option<NodeCondition> {
+        let conditions = node.pointer("/status/conditions")?.as_array()?;
+        let found = conditions.iter().find(|it| it["type"] == PLACING)?;
+        let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+        Some(NodeCondition { status: text("status"), reason: text("reason") })
+    }
 }
 
 /// Keys of a Node that the agent has applied, by `metadata.managedFields`.
@@ -55,6 +79,8 @@ pub struct OwnedKeys {
     pub features: BTreeSet<String>,
     /// Of extended resources.
     pub capacity: BTreeSet<String>,
+    /// Whether the condition is the agent's.
+    pub has_condition: bool,
 }
 
 impl NodeObject {
@@ -85,11 +111,13 @@ impl NodeObject {
                 .cloned()
                 .unwrap_or_default(),
             capacity: map("/status/capacity"),
+            placing: NodeCondition::read(object),
             owned: OwnedKeys {
                 labels: keys(METADATA_MANAGER, "/f:metadata/f:labels"),
                 annotations: keys(METADATA_MANAGER, "/f:metadata/f:annotations"),
                 features: keys(FEATURES_MANAGER, "/f:metadata/f:labels"),
                 capacity: keys(CAPACITY_MANAGER, "/f:status/f:capacity"),
+                has_condition: has_condition(object),
             },
         }
     }
@@ -102,6 +130,15 @@ pub(crate) fn is_own_topology(object: &Json) -> bool {
         entries.into_iter().flatten().filter(|it| it["fieldsV1"].get("f:zones").is_some());
     let mut is_own = of_zones.map(|it| it["manager"] == TOPOLOGY_MANAGER).peekable();
     is_own.peek().is_some() && is_own.all(|it| it)
+}
+
+/// Whether the agent has applied a condition: an element of a list that is found by its key.
+fn has_condition(object: &Json) -> bool {
+    let entries = object.pointer("/metadata/managedFields").and_then(Json::as_array);
+    let own = entries.into_iter().flatten().filter(|it| it["manager"] == CONDITION_MANAGER);
+    let mut lists =
+        own.filter_map(|it| it["fieldsV1"].pointer("/f:status/f:conditions")?.as_object());
+    lists.any(|it| it.keys().any(|key| key.starts_with("k:")))
 }
 
 /// Keys of a map that a manager has applied.
@@ -118,6 +155,8 @@ fn owned_keys(object: &Json, manager: &str, pointer: &str) -> BTreeSet<String> {
 /// A BayplanConfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigObject {
+    /// What stands before its name in messages: its kind, and the namespace of an object of another system.
+    pub place: String,
     /// `metadata.name`.
     pub name: String,
     /// `metadata.generation`.
@@ -134,6 +173,8 @@ pub struct ConfigObject {
     pub allowed: Option<u32>,
     /// The configuration in YAML, keys in the order in which `kubectl` shows them.
     pub text: String,
+    /// What of another system's object does not count.
+    pub note: Option<String>,
     /// What is wrong with the object itself; it is chosen as any other, and not used.
     pub problem: Option<String>,
 }
@@ -163,9 +204,26 @@ struct Spec {
 }
 
 impl ConfigObject {
+    /// A BayplanConfig that says nothing.
+    pub(crate) fn empty(name: &str, generation: i64) -> ConfigObject {
+        ConfigObject {
+            place: "BayplanConfig".to_owned(),
+            name: name.to_owned(),
+            generation,
+            node_selector: None,
+            priority: 0,
+            max_moves: 0,
+            rollout_seconds: 0,
+            allowed: None,
+            text: String::new(),
+            note: None,
+            problem: None,
+        }
+    }
+
     /// Kind and name, as the daemon is told.
     pub fn full_name(&self) -> String {
-        format!("BayplanConfig/{}", self.name)
+        format!("{}/{}", self.place, self.name)
     }
 
     /// Reads an object as far as it can be understood.
@@ -173,17 +231,8 @@ impl ConfigObject {
         let mut problems = Vec::new();
         let meta: Meta = part(object, "metadata", &mut problems);
         let spec: Spec = part(object, "spec", &mut problems);
-        let allowed = meta.annotations.get(ALLOW_MOVES).and_then(|it| match it.trim() {
-            "any" => Some(u32::MAX),
-            number => number
-                .parse()
-                .map_err(|_| {
-                    problems.push(format!(
-                        "annotation {ALLOW_MOVES} is `{number}`, expected a number or any"
-                    ));
-                })
-                .ok(),
-        });
+        let (allowed, mistakes) = allowed_moves(&meta.annotations);
+        problems.extend(mistakes);
         let text = match spec.config {
             None | Some(Json::Null) => String::new(),
             Some(config) => serde_yaml::to_string(&config).unwrap_or_else(|error| {
@@ -192,8 +241,6 @@ impl ConfigObject {
             }),
         };
         ConfigObject {
-            name: meta.name,
-            generation: meta.generation,
             node_selector: spec.node_selector,
             priority: spec.priority,
             max_moves: spec.max_moves,
@@ -201,7 +248,24 @@ impl ConfigObject {
             allowed,
             text,
             problem: problems.into_iter().reduce(|all, one| format!("{all}\n{one}")),
+            ..ConfigObject::empty(&meta.name, meta.generation)
         }
+    }
+}
+
+/// What an annotation lets an object move, and what is wrong with it.
+pub(crate) fn allowed_moves(annotations: &BTreeMap<String, String>) -> (Option<u32>, Vec<String>) {
+    let Some(text) = annotations.get(ALLOW_MOVES) else { return (None, Vec::new()) };
+    match text.trim() {
+        "any" => (Some(u32::MAX), Vec::new()),
+        number => match number.parse() {
+            Ok(number) => (Some(number), Vec::new()),
+            Err(_) => {
+                let said =
+                    format!("annotation {ALLOW_MOVES} is `{number}`, expected a number or any");
+                (None, vec![said])
+            }
+        },
     }
 }
 
@@ -235,11 +299,23 @@ mod tests {
             "metadata": { "name": "n", "uid": "u", "labels": { "a": "1" }, "managedFields": [
                 fields(METADATA_MANAGER, "Apply", labels("f:a")),
                 fields("kubelet", "Update", labels("f:b")),
+                fields(CONDITION_MANAGER, "Apply", serde_json::json!({ "f:status": { "f:conditions": { "k:{\"type\":\"t\"}": {} } } })),
                 fields(CAPACITY_MANAGER, "Apply", serde_json::json!({ "f:status": { "f:capacity": { "f:x/y": {} } } })),
             ] },
             "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] }, "status": { "capacity": { "x/y": "0" } },
         }));
-        expect![[r#"NodeObject { name: "n", uid: "u", version: "", labels: {"a": "1"}, annotations: {}, taints: [Object {"effect": String("NoSchedule"), "key": String("k")}], capacity: {"x/y": "0"}, owned: OwnedKeys { labels: {"a"}, annotations: {}, features: {}, capacity: {"x/y"} } }"#]].assert_eq(&format!("{node:?}"));
+        expect![[r#"NodeObject { name: "n", uid: "u", version: "", labels: {"a": "1"}, annotations: {}, taints: [Object {"effect": String("NoSchedule"), "key": String("k")}], capacity: {"x/y": "0"}, placing: None, owned: OwnedKeys { labels: {"a"}, annotations: {}, features: {}, capacity: {"x/y"}, has_condition: true } }"#]].assert_eq(&format!("{node:?}"));
+    }
+
+    #[test]
+    fn the_condition_is_found_among_those_of_others() {
+        let node = json!({ "status": { "conditions": [
+            { "type": "Ready", "status": "True" },
+            { "type": PLACING, "status": "False", "reason": "NotReady" },
+        ] } });
+        let found = NodeCondition::read(&node).unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_str()), ("False", "NotReady"));
+        assert_eq!(NodeCondition::read(&json!({})), None);
     }
 
     #[test]
@@ -248,13 +324,13 @@ mod tests {
             r#"{"metadata": {"name": "default", "generation": 2, "annotations": {"bayplan.dev/allow-moves": "any"}},
                 "spec": {"maxMoves": 1, "config": {"reservedCpus": "0", "compaction": {"enabled": true}}}}"#,
             expect![[
-                r#"ConfigObject { name: "default", generation: 2, node_selector: None, priority: 0, max_moves: 1, rollout_seconds: 0, allowed: Some(4294967295), text: "compaction:\n  enabled: true\nreservedCpus: \"0\"\n", problem: None }"#
+                r#"ConfigObject { place: "BayplanConfig", name: "default", generation: 2, node_selector: None, priority: 0, max_moves: 1, rollout_seconds: 0, allowed: Some(4294967295), text: "compaction:\n  enabled: true\nreservedCpus: \"0\"\n", note: None, problem: None }"#
             ]],
         );
         check(
             r#"{"metadata": {"name": "node.a"}, "spec": {"nodeSelector": {"a": "b"}, "priority": -3, "rolloutSeconds": 60}}"#,
             expect![[
-                r#"ConfigObject { name: "node.a", generation: 0, node_selector: Some({"a": "b"}), priority: -3, max_moves: 0, rollout_seconds: 60, allowed: None, text: "", problem: None }"#
+                r#"ConfigObject { place: "BayplanConfig", name: "node.a", generation: 0, node_selector: Some({"a": "b"}), priority: -3, max_moves: 0, rollout_seconds: 60, allowed: None, text: "", note: None, problem: None }"#
             ]],
         );
         check(

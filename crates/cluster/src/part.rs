@@ -18,17 +18,20 @@ pub enum Part {
     Groups,
     /// A NodeFeature of Bayplan's own features.
     NodeFeature,
+    /// The Node's condition `bayplan.dev/Placing`.
+    Condition,
 }
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 6] = [
+    pub const ALL: [Part; 7] = [
         Part::NodeTopology,
         Part::Taints,
         Part::Cmk,
         Part::PowerClasses,
         Part::Groups,
         Part::NodeFeature,
+        Part::Condition,
     ];
 
     /// The word for it.
@@ -40,6 +43,7 @@ impl Part {
             Part::PowerClasses => "power-classes",
             Part::Groups => "groups",
             Part::NodeFeature => "node-feature",
+            Part::Condition => "condition",
         }
     }
 }

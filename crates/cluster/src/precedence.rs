@@ -70,15 +70,9 @@ mod tests {
             None => (text, None),
         };
         ConfigObject {
-            name: name.to_owned(),
-            generation: 1,
             node_selector: selector,
             priority: priority.parse().unwrap(),
-            max_moves: 0,
-            rollout_seconds: 0,
-            allowed: None,
-            text: String::new(),
-            problem: None,
+            ..ConfigObject::empty(name, 1)
         }
     }
 

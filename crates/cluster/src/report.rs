@@ -6,6 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::conditions::{Applied, Condition, seconds, with_times};
 use crate::daemon::{DaemonStatus, count};
+use crate::mistake::bounded;
 use crate::object::{ConfigObject, NodeObject};
 use crate::{GROUP, VERSION};
 
@@ -78,7 +79,7 @@ impl NodeReport<'_> {
             }
         };
         vec![
-            self.applied.condition(&object, generation),
+            with_note(self.applied.condition(&object, generation), self.chosen),
             ready,
             self.placement(),
             Condition::new(
@@ -124,6 +125,16 @@ impl NodeReport<'_> {
             ),
         }
     }
+}
+
+/// Says of an object that holds what of it does not count.
+fn with_note(mut condition: Condition, object: Option<&ConfigObject>) -> Condition {
+    if condition.status == "True"
+        && let Some(note) = object.and_then(|it| it.note.as_ref())
+    {
+        condition.message = bounded(&format!("{}; {note}", condition.message));
+    }
+    condition
 }
 
 /// The name of a container that runs elsewhere than it was placed, or shares its own CPUs with a process that should not be there.

@@ -271,7 +271,7 @@ mod tests {
     /// Whether the next round begins at once.
     async fn check(has_node: bool, has_pods: bool, expected: bool) {
         let node = has_node.then(NodeObject::default);
-        let (_world, mut world) = watch::channel(World { node, configs: None });
+        let (_world, mut world) = watch::channel(World { node, ..World::default() });
         let (_pods, mut pods) = watch::channel(has_pods.then(BTreeMap::new));
         let news = await_news(&Prompt, &mut world, &mut pods, None, LOOK);
         assert_eq!(news.now_or_never().is_some(), expected, "{has_node} {has_pods}");

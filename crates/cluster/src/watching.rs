@@ -7,6 +7,7 @@ use futures::{Stream, StreamExt as _};
 use kube::runtime::watcher::{self, Event};
 use sha2::{Digest as _, Sha256};
 
+use crate::foreign::Found;
 use crate::object::{ConfigObject, NodeObject};
 
 /// How often the daemon is asked how it is.
@@ -19,6 +20,8 @@ pub(crate) const REPAIR: Duration = Duration::from_secs(600);
 pub(crate) struct World {
     pub(crate) node: Option<NodeObject>,
     pub(crate) configs: Option<BTreeMap<String, ConfigObject>>,
+    /// Objects of other systems.
+    pub(crate) foreign: Found,
 }
 
 /// This node's part of a time.

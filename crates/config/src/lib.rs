@@ -45,4 +45,4 @@ pub use rebalance::{KNOBS, RebalanceConfig};
 pub use requests::{Requests, TopologyPolicy};
 pub use schema::schema;
 pub use settings::{Change, Setting, Settings, Source, changes};
-pub use shared::shared_schema;
+pub use shared::{node_key_names, shared_schema};

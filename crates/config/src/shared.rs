@@ -15,9 +15,14 @@ use super::schema::schema;
 use super::table::{KEYS, Key, When};
 use crate::config::Config;
 
-/// Whole names of the node's own keys.
+/// The node's own keys.
 fn node_keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(|key| key.when == When::Restart)
+}
+
+/// Whole names of the keys that only a node's own file may have.
+pub fn node_key_names() -> impl Iterator<Item = &'static str> {
+    node_keys().map(|key| key.name)
 }
 
 impl ConfigFile {

@@ -1,9 +1,9 @@
 //! `cargo xtask chart`: the chart and the plain manifests, both from `deploy/cluster/source`. In: YAML with marks, `deploy/crds`, the dashboard, and the
-//! values. Out: `deploy/chart/templates`, `deploy/chart/dashboards` and the manifests in `deploy/cluster`
-//! (`publishing.yaml`: rights for what is published by choice), which are committed.
+//! values. Out: `deploy/chart/templates`, `deploy/chart/dashboards` and the manifests in `deploy/cluster`, a file for each part that is off by default; all
+//! of them are committed.
 //!
 //! Marks: `${namespace}`; `${NAME}` for a value, `${NAME|int}` for a number that may be large; `${file:PATH}` for a file of the chart; lines between `#? NAME` and `#.` are there if that value is true, after `#? not NAME` if it is
-//! false, after `#? plain` in the plain manifests only. So what is applied by `kubectl` and what Helm installs cannot differ but by values.
+//! false, after `#? plain` in the plain manifests only. Lines between them may have such lines, too. So what is applied by `kubectl` and what Helm installs cannot differ but by values.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,11 +20,13 @@ cargo xtask chart        make the templates of deploy/chart and the plain manife
 /// The namespace of the plain manifests; Helm is told one.
 const NAMESPACE: &str = "bayplan-system";
 /// In the order in which they are applied.
-const SOURCES: [&str; 6] = ["namespace", "rights", "own-node", "publishing", "agent", "dashboard"];
-/// The source of a file of its own, beside the plain manifests, with every value true.
-const OPTIONAL: &str = "publishing";
+const SOURCES: [&str; 5] = ["namespace", "rights", "own-node", "agent", "dashboard"];
 /// What is off in the plain manifests, each with the value that turns it on; a file of its own for `kubectl`.
-const OPTIONS: [(&str, &str); 3] = [
+const OPTIONS: [(&str, &str); 7] = [
+    ("accept-nri-plugins", "accept.nriPlugins"),
+    ("accept-cri-resmgr", "accept.criResmgr"),
+    ("daemon", "daemon.enabled"),
+    ("publishing", "publish.nodeTopology"),
     ("requests-policy", "requestsPolicy.enabled"),
     ("colocation-policy", "colocationPolicy.enabled"),
     ("webhook", "webhook.enabled"),
@@ -58,11 +60,6 @@ fn render() -> anyhow::Result<BTreeMap<PathBuf, String>> {
         let shown = plainly(&source, &values).context(told.clone())?;
         if !shown.trim().is_empty() {
             plain.push_str(&format!("---\n{shown}"));
-        }
-        if name == OPTIONAL {
-            let all = values.keys().map(|key| (key.clone(), "true".to_owned())).collect();
-            let path = deploy.join(format!("cluster/{name}.yaml"));
-            files.insert(path, plainly(&source, &all).context(told.clone())?);
         }
         let template = template(&source).context(told)?;
         if !template.trim().is_empty() {
@@ -115,15 +112,17 @@ fn plainly(source: &str, values: &BTreeMap<String, String>) -> anyhow::Result<St
             values.get(name).cloned().with_context(|| format!("values.yaml has no `{name}`"))
         }
     };
-    let (mut text, mut is_on) = (String::new(), true);
+    let (mut text, mut are_on) = (String::new(), Vec::new());
     for line in source.lines() {
         match line.strip_prefix("#? ") {
             Some(name) => {
                 let (name, wanted) = condition(name);
-                is_on = value(name)? == wanted;
+                are_on.push(value(name)? == wanted);
             }
-            None if line == "#." => is_on = true,
-            None if is_on => text.push_str(&format!("{}\n", fill(line, value)?)),
+            None if line == "#." => drop(are_on.pop()),
+            None if are_on.iter().all(|it| *it) => {
+                text.push_str(&format!("{}\n", fill(line, value)?));
+            }
             None => {}
         }
     }
@@ -195,6 +194,8 @@ mod tests {
             template(source).unwrap(),
             "a: {{ .Values.b | int }}-{{ .Values.c.d }}\n{{- if .Values.c.d }}\ne: 1\n{{- if not .Values.f }}\ni: 2\n{{- end }}\n{{- end }}\n{{- if .Values.f }}\ng: {{ .Values.h }}\n{{- end }}\n"
         );
+        let nested = "#? c.d\na: 1\n#? f\nb: 2\n#.\nc: 3\n#.\n#? f\n#? c.d\nd: 4\n#.\n#.\n";
+        assert_eq!(plainly(nested, &values).unwrap(), "a: 1\nc: 3\n");
         assert!(plainly("a: ${missing}\n", &values).is_err());
         assert!(plainly("a: ${b\n", &values).is_err());
     }

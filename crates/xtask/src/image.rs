@@ -1,10 +1,12 @@
-//! `cargo xtask image`: the agent's image as one file. In: a static program. Out: an OCI image layout in a tar, which `ctr images import`, `podman load` and `skopeo copy
+//! `cargo xtask image`: the image of daemon and agent as one file. In: a program. Out: an OCI image layout in a tar, which `ctr images import`, `podman load` and `skopeo copy
 //! oci-archive:` take; no registry and no Docker are needed.
 //!
-//! It has one layer: the program, and names for its user and group. The bill of materials of `cargo xtask package` lies in it, if there is one.
+//! It has one layer: the program, with its libraries unless it is static, and names for the agent's user and group. The bill of materials of
+//! `cargo xtask package` lies in it, if there is one.
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value as Json, json};
@@ -15,7 +17,7 @@ use crate::workspace;
 
 pub(crate) const HELP: &str = "\
 cargo xtask image [PROGRAM]
-                         make target/image/bayplan.tar, an OCI image of the agent, of a static PROGRAM: that of `cargo xtask package`, or one that is built for it
+                         make target/image/bayplan.tar, an OCI image of daemon and agent, of PROGRAM: that of `cargo xtask package`, or a static one that is built for it
 ";
 
 const USER: u32 = 65532;
@@ -31,7 +33,8 @@ pub(crate) fn run(program: Option<&str>) -> anyhow::Result<()> {
     };
     let bytes = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;
     let materials = fs::read(workspace().join(MATERIALS)).ok();
-    let image = image(&bytes, materials.as_deref(), architecture(&bytes)?)?;
+    let libraries = if is_static(&bytes) { Vec::new() } else { read_libraries(&program)? };
+    let image = image(&bytes, &libraries, materials.as_deref(), architecture(&bytes)?)?;
     let out = workspace().join("target/image");
     fs::create_dir_all(&out)?;
     let file = out.join("bayplan.tar");
@@ -50,8 +53,56 @@ pub(crate) fn architecture(elf: &[u8]) -> anyhow::Result<&'static str> {
     }
 }
 
+/// Whether no segment of the program names an interpreter, which loads its libraries (elf(5), `PT_INTERP`).
+fn is_static(elf: &[u8]) -> bool {
+    const INTERPRETER: [u8; 4] = [3, 0, 0, 0];
+    let number = |at: usize, size: usize| {
+        let bytes = elf.get(at..at + size).unwrap_or_default();
+        bytes.iter().rev().fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
+    };
+    let (headers, size, count) = (number(32, 8), number(54, 2), number(56, 2));
+    !(0..count).any(|it| {
+        let at = headers.saturating_add(it * size);
+        elf.get(at..at.saturating_add(4)) == Some(&INTERPRETER)
+    })
+}
+
+/// A library, or what loads libraries: its path without the first slash, and the file.
+type Library = (String, Vec<u8>);
+
+/// Of a program for this machine.
+fn read_libraries(program: &Path) -> anyhow::Result<Vec<Library>> {
+    let name = program.display();
+    let told = Command::new("ldd").arg(program).output().context("cannot run ldd")?;
+    ensure!(
+        told.status.success(),
+        "{name} is linked dynamically, and ldd cannot tell with what; expected a static program, or one for this machine"
+    );
+    let paths = library_paths(&String::from_utf8_lossy(&told.stdout));
+    let read = |path: String| {
+        let bytes = fs::read(format!("/{path}")).with_context(|| format!("cannot read /{path}"))?;
+        Ok((path, bytes))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// Of what ldd prints: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)`.
+fn library_paths(told: &str) -> Vec<String> {
+    let path = |line: &str| {
+        let (_, found) = line.split_once("=>").unwrap_or(("", line));
+        let path = found.split_whitespace().next()?;
+        Some(path.strip_prefix('/')?.to_owned())
+    };
+    told.lines().filter_map(path).collect()
+}
+
 /// The layout. The same program gives the same bytes.
-fn image(program: &[u8], materials: Option<&[u8]>, architecture: &str) -> anyhow::Result<Vec<u8>> {
+fn image(
+    program: &[u8],
+    libraries: &[Library],
+    materials: Option<&[u8]>,
+    architecture: &str,
+) -> anyhow::Result<Vec<u8>> {
     let passwd = format!("root:x:0:0::/:\nagent:x:{USER}:{USER}::/:\n");
     let group = format!("root:x:0:\nagent:x:{USER}:\n");
     let mut layer = vec![
@@ -59,6 +110,7 @@ fn image(program: &[u8], materials: Option<&[u8]>, architecture: &str) -> anyhow
         ("etc/group", 0o644, group.as_bytes()),
         ("usr/bin/bayplan", 0o755, program),
     ];
+    layer.extend(libraries.iter().map(|(path, bytes)| (path.as_str(), 0o755, bytes.as_slice())));
     layer.extend(materials.map(|it| ("usr/share/bayplan/bayplan.cdx.json", 0o644, it)));
     let config = json!({
         "User": format!("{USER}:{USER}"),
@@ -178,7 +230,7 @@ mod tests {
     #[test]
     fn every_part_is_found_by_its_digest() {
         let elf = [&b"\x7fELF"[..], &[0; 14], &[0xb7, 0]].concat();
-        let image = image(&elf, None, architecture(&elf).unwrap()).unwrap();
+        let image = image(&elf, &[], None, architecture(&elf).unwrap()).unwrap();
         let files = files(&image);
         let parse = |bytes: &[u8]| serde_json::from_slice::<Json>(bytes).unwrap();
         let blob = |of: &Json| {
@@ -199,7 +251,19 @@ mod tests {
         let layer = self::files(layer);
         assert_eq!(layer["usr/bin/bayplan"], elf);
         assert!(layer.contains_key("usr/bin/") && layer.contains_key("etc/passwd"));
-        assert_eq!(super::image(&elf, None, "arm64").unwrap(), image);
+        assert_eq!(super::image(&elf, &[], None, "arm64").unwrap(), image);
+    }
+
+    #[test]
+    fn a_program_that_loads_libraries_brings_them() {
+        let told = "\tlinux-vdso.so.1 (0x1)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x2)\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n";
+        assert_eq!(
+            library_paths(told),
+            ["lib/x86_64-linux-gnu/libc.so.6", "lib64/ld-linux-x86-64.so.2"]
+        );
+        let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(!is_static(&own));
+        assert!(is_static(&[b"\x7fELF".as_slice(), &[0; 60]].concat()));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), deployed (daemon and agent as pods of the chart), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -126,6 +126,8 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     cluster.args(["--", "--nocapture"]);
     cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
     parts.push(Part { must_say: "test result: ok. 3 passed", ..Part::new("cluster", cluster) });
+    let deployed = Command::new(workspace().join("tests/kubelet/run-deployed"));
+    parts.push(Part::new("deployed", deployed));
     let mut nri = Command::new(cargo());
     nri.args(["test", "--workspace", "--locked", "--test", "nri"]);
     parts.push(Part { must_say: "test result: ok. 6 passed", ..Part::new("nri", nri) });

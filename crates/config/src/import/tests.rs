@@ -149,3 +149,15 @@ fn a_key_that_is_not_carried_out_is_not_written() {
         assert!(some.notes.iter().any(|note| note.fate == why));
     }
 }
+
+/// In a configuration for the cluster.
+#[test]
+fn a_key_of_the_nodes_own_is_noted() {
+    let text = "kind: TopologyAwarePolicy\nspec: {instrumentation: {httpEndpoint: ':8891'}}\n";
+    let input = [Input::Text { name: "f".to_owned(), text: text.to_owned() }];
+    let target = Target { node_keys: &["metricsAddress"], ..Target::default() };
+    let imported = import(&input, &target).unwrap();
+    let why = "`metricsAddress` is the node's own: it belongs into its file".to_owned();
+    assert_eq!(imported.notes[0].fate, Fate::Lost(why));
+    assert!(!imported.text.contains("metricsAddress:"), "{}", imported.text);
+}

@@ -98,12 +98,14 @@ pub(super) struct Walk<'a> {
     first: usize,
     /// Keys of ours that are not carried out yet.
     refused: &'a [&'a str],
+    /// Keys of ours that belong into a node's file.
+    node_keys: &'a [&'a str],
 }
 
 impl<'a> Walk<'a> {
     pub(super) fn new(target: &Target<'a>) -> Walk<'a> {
         let (file, system) = (String::new(), "");
-        let Target { machine, refused, .. } = *target;
+        let Target { machine, refused, node_keys, .. } = *target;
         Walk {
             out: Yaml::Null,
             machine,
@@ -113,6 +115,7 @@ impl<'a> Walk<'a> {
             rest: None,
             first: 0,
             refused,
+            node_keys,
         }
     }
 
@@ -231,7 +234,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Why a key of ours cannot be set, if it is not carried out yet.
+    /// Why a key of ours cannot be set: it is not carried out yet, or belongs into a node's file.
     pub(super) fn refusal(&self, key: &str) -> Option<Fate> {
         let is_digit = |c: char| c.is_ascii_digit();
         let plain: String = key.split(is_digit).collect();
@@ -239,6 +242,11 @@ impl<'a> Walk<'a> {
             let rest = plain.strip_prefix(**refused);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
+        if let Some(own) = self.node_keys.iter().find(is_below) {
+            return Some(Fate::Lost(format!(
+                "`{own}` is the node's own: it belongs into its file"
+            )));
+        }
         let refused = self.refused.iter().find(is_below)?;
         Some(Fate::Lost(format!("`{refused}` is not supported yet")))
     }

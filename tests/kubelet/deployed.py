@@ -1,0 +1,226 @@
+"""A node whose Bayplan is the chart's: containerd 2 with NRI, kubelet that calls it, kube-apiserver, and pods of daemon and agent.
+
+There is no controller manager: for each DaemonSet the test makes the one pod that its controller would make, and it makes what the service account admission
+needs. Pods reach the API server at the address of its service, which the node has on its loopback device.
+"""
+
+import json
+import subprocess
+import sys
+import urllib.error
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "programs"))
+
+import isolated
+import node
+import processes
+
+# Before the modules that take it over.
+processes.API = "https://127.0.0.1:443"
+
+import registry
+import witness
+import world
+from pods import burstable, guaranteed, pod
+from processes import API, NODE, TOKEN, fetch
+from rounds import is_ready
+from say import Failure, say
+from world import check, wait
+
+SERVICE = "10.96.0.1"
+NAMESPACE = "bayplan-system"
+NRI = """
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  socket_path = "/var/run/nri/nri.sock"
+  plugin_path = "{work}/nri-plugins"
+  plugin_config_path = "{work}/nri-configs"
+"""
+RELEASE = ["bayplan", "--namespace", NAMESPACE]
+VALUES = ["--set", "daemon.enabled=true", "--set", "startWithin=0s"]
+CONFIG = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "BayplanConfig", "metadata": {"name": "default"}, "spec": {"config": {"log": "debug"}, "maxMoves": 1}}
+
+
+class Daemon:
+    """The daemon of the pod, asked at the socket that the node has."""
+
+    def __init__(self, program, work):
+        self.program, self.config = program, work / "bayplan.yaml"
+        self.config.write_text("controlSocket: /run/bayplan/control.sock\n")
+
+    def ask(self, *args):
+        done = subprocess.run([self.program, "--config", self.config, *args], capture_output=True, text=True, timeout=30)
+        if done.returncode != 0:
+            raise Failure(f"bayplan {' '.join(args)}: {(done.stdout + done.stderr).strip()}")
+        return done.stdout
+
+    def status(self):
+        return json.loads(self.ask("status", "-o", "json"))
+
+
+def start_api(wanted, work):
+    """As `processes.start_api`, but reached from pods, and with service accounts."""
+    isolated.command("ip", "address", "add", f"{SERVICE}/32", "dev", "lo")
+    database = node.start("etcd", [wanted["etcd"], "--data-dir", str(work / "etcd"), "--unsafe-no-fsync", "--log-level", "warn"], work)
+    processes.await_healthy("etcd", database, "http://127.0.0.1:2379/health", work)
+    (work / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
+    key = work / "accounts.pem"
+    isolated.command("openssl", "genrsa", "-out", str(key), "2048")
+    args = [wanted["api"], "--etcd-servers", "http://127.0.0.1:2379", "--secure-port", "443", "--advertise-address", processes.ADDRESS,
+            "--cert-dir", str(work / "api-pki"), "--service-cluster-ip-range", "10.96.0.0/16", "--token-auth-file", str(work / "tokens.csv"),
+            "--service-account-issuer", "https://test", "--service-account-key-file", str(key), "--service-account-signing-key-file", str(key),
+            "--authorization-mode", "RBAC"]
+    server = node.start("kube-apiserver", args, work)
+    processes.await_healthy("kube-apiserver", server, f"{API}/readyz", work)
+
+
+def make_accounts(namespace, work):
+    """What controllers make in each namespace."""
+    core = f"{API}/api/v1/namespaces/{namespace}"
+    authority = (work / "api-pki/apiserver.crt").read_text()
+    post_new(f"{core}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": authority}})
+    post_new(f"{core}/serviceaccounts", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
+
+
+def post_new(url, body):
+    try:
+        fetch(url, "POST", body)
+    except urllib.error.HTTPError as refused:
+        check(refused.code == 409, f"{url}: {refused}: {refused.read()[:500]}")
+
+
+def start_pod(name):
+    """What the controller of a DaemonSet does for the one node."""
+    template = fetch(f"{API}/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{name}")["spec"]["template"]
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": template["metadata"]["labels"]}, "spec": {**template["spec"], "nodeName": NODE}}
+    url = f"{API}/api/v1/namespaces/{NAMESPACE}/pods"
+    try:
+        fetch(url, "POST", made)
+    except urllib.error.HTTPError as refused:
+        raise Failure(f"{name}: {refused}: {refused.read()[:2000]}") from refused
+    wait(f"the pod {name}", lambda: is_pod_ready(fetch(f"{url}/{name}")), 120)
+
+
+def is_pod_ready(found):
+    conditions = {it["type"]: it for it in found["status"].get("conditions") or []}
+    if conditions.get("Ready", {}).get("status") == "True":
+        return True
+    waiting = world.describe_state
+    states = [waiting(it) for it in world.container_statuses(found)]
+    return "; ".join(states) or f"it is {found['status'].get('phase')}"
+
+
+def end_pod(name):
+    url = f"{API}/api/v1/namespaces/{NAMESPACE}/pods/{name}"
+    fetch(url, "DELETE")
+
+    def is_gone():
+        try:
+            return f"it is {fetch(url)['status'].get('phase')}"
+        except urllib.error.HTTPError as refused:
+            return refused.code == 404
+
+    wait(f"the end of {name}", is_gone, 120)
+
+
+def helm(wanted, work, *args):
+    """Helm on this cluster."""
+    environment = {f"HELM_{it}_HOME": str(work / "helm") for it in ["CACHE", "CONFIG", "DATA"]}
+    command = [wanted["helm"], *args, "--kubeconfig", str(work / "kubeconfig")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin", **environment})
+    check(done.returncode == 0, f"helm {' '.join(args)}: {done.stdout}{done.stderr}")
+
+
+def start_node(wanted, work):
+    isolated.make_surroundings(work)
+    processes.make_surroundings(work)
+    registry.start(Path(wanted["store"]))
+    node.CONTAINERD["2"] += NRI
+    node.start_containerd(wanted, work)
+    start_api(wanted, work)
+    (work / "kubeconfig").write_text(json.dumps(processes.kubeconfig()))
+    make_accounts("default", work)
+    processes.node.BAYPLAN = node.RUNTIME
+    kubelet = processes.Kubelet(wanted["kubelet"], work, True)
+    wait("the node", lambda: is_ready(fetch(f"{API}/api/v1/nodes")["items"]))
+    return kubelet
+
+
+def is_owner(nodes, name, cpus):
+    """A pod with a CPU of its own, by Bayplan and by the kernel, and no other process on it."""
+    nodes.submit(pod(name, guaranteed()))
+    nodes.await_running(name)
+    own = witness.parse_list(nodes.container(f"{name}/main")["exclusive"])
+    check(len(own) == cpus, f"{name} owns {sorted(own)}")
+    return own
+
+
+def own_node():
+    try:
+        return fetch(f"{API}/apis/bayplan.dev/v1alpha1/bayplannodes/{NODE}")
+    except urllib.error.HTTPError as refused:
+        return f"{refused}"
+
+
+def condition(kind, reason):
+    found = own_node()
+    if isinstance(found, str):
+        return found
+    conditions = {it["type"]: it for it in found.get("status", {}).get("conditions") or []}
+    return conditions.get(kind, {}).get("reason") == reason or json.dumps(conditions)
+
+
+def play(wanted, work):
+    kubelet = start_node(wanted, work)
+    say("installing the chart")
+    helm(wanted, work, "install", *RELEASE, wanted["chart"], "--create-namespace", *VALUES)
+    make_accounts(NAMESPACE, work)
+    start_pod("bayplan-daemon")
+    start_pod("bayplan-agent")
+    nodes = world.WithApi(Daemon(wanted["bayplan"], work), kubelet, work)
+    front_end = nodes.bayplan.status()["front_end"]
+    check(front_end["kind"] == "nri" and front_end["is_registered"], f"the front end is {front_end}")
+
+    say("a pod gets its exclusive CPU, and others leave it")
+    nodes.submit(pod("shares", burstable()))
+    nodes.await_running("shares")
+    own = is_owner(nodes, "owns", 1)
+    wait("the agent's word", lambda: condition("DaemonReady", "Ready"))
+    wait("the agent's count", lambda: own_node()["status"].get("exclusiveCpus") == 1)
+
+    say("the cluster configures the daemon")
+    fetch(f"{API}/apis/bayplan.dev/v1alpha1/bayplanconfigs", "POST", CONFIG)
+    wait("the configuration", lambda: condition("ConfigApplied", "Applied"))
+
+    say("another daemon pod takes over, and no container moves")
+    before = {name: it for name, it in nodes.seats().items() if not name.startswith("bayplan-")}
+    end_pod("bayplan-daemon")
+    start_pod("bayplan-daemon")
+    nodes.settle()
+    after = {name: it for name, it in nodes.seats().items() if not name.startswith("bayplan-")}
+    check(after == before, f"before {before}, after {after}")
+    check(nodes.container("owns/main")["exclusive"] == ",".join(map(str, sorted(own))), "it owns another CPU")
+
+    say("the node leaves: the chart gives all back, and is removed")
+    helm(wanted, work, "upgrade", *RELEASE, wanted["chart"], *VALUES, "--set", "daemon.leave=true")
+    end_pod("bayplan-daemon")
+    start_pod("bayplan-daemon")
+    check(nodes.bayplan.status()["mode"] == "restored", "the node was not restored")
+    wait("all CPUs for all", lambda: "; ".join(witness.confined()) or True)
+    helm(wanted, work, "uninstall", *RELEASE)
+    for name in ["bayplan-daemon", "bayplan-agent"]:
+        end_pod(name)
+    check(not witness.confined(), "; ".join(witness.confined()))
+    check(all(it == 0 for it in nodes.restarts().values()), f"started again: {nodes.restarts()}")
+    say("passed")
+
+
+if __name__ == "__main__":
+    try:
+        described = json.loads(sys.argv[1])
+        play(described, Path(described["work"]))
+    except Failure as failure:
+        say(str(failure))
+        sys.exit(1)
