@@ -690,6 +690,7 @@ pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, Star
         .with_compaction(config.compaction)
         .with_narrowing(config.narrows_memory)
         .with_on_no_capacity(config.on_no_capacity)
+        .with_unasked_placed(config.front_end == FrontEnd::Nri)
         .with_groups(Arc::clone(&config.groups));
     Ok(state)
 }

@@ -126,6 +126,8 @@ pub(crate) struct Container {
     pub(crate) annotated: Option<Annotated>,
     /// What its pod needed as a whole before kubelet said that anew.
     pod_before: Option<Resources>,
+    /// The runtime made it without asking, and it waits for CPUs of its own.
+    pub(crate) is_unasked: bool,
 }
 
 impl Container {
@@ -223,6 +225,8 @@ pub struct NodeState {
     pub(crate) sent: Sent,
     pub(crate) known: Known,
     pub(crate) groups: Groups,
+    /// Containers that the runtime made without asking get CPUs of their own once they are found.
+    pub(crate) places_unasked: bool,
 }
 
 impl NodeState {
@@ -261,6 +265,7 @@ impl NodeState {
             sent: Sent::default(),
             known: Known::default(),
             groups: Groups::default(),
+            places_unasked: false,
         }
     }
 
@@ -313,6 +318,7 @@ impl NodeState {
                 | Event::ReadBack(_)
                 | Event::Turn(_)
                 | Event::SetsChanged(..)
+                | Event::ToldInDoubt(_)
         ) || matches!(&event, Event::Colocate(it) if it.lent != self.colocation.lent);
         let is_creation_over = matches!(event, Event::CreateEnded(..));
         let mut step = match self.not_yet(&event) {
@@ -366,7 +372,7 @@ impl NodeState {
                 Step::new(Answer::PoolEnvironment(id.and_then(|id| self.pool_environment(id))))
             }
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
-            Event::Starting(id) => Step::new(Answer::Since(self.unchanged_since(&id))),
+            Event::Starting(id) => self.starting(&id, now),
             Event::Started(id) => self.started(&id),
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
             Event::TryResize(id, resources) | Event::Resize(id, resources)
@@ -380,6 +386,8 @@ impl NodeState {
             Event::WritesFailed(failed) => self.writes_failed(&failed, now),
             Event::HugePagesRead(now) => self.huge_pages_read(&now),
             Event::WritesLanded(landed) => self.writes_landed(&landed),
+            Event::ToldInDoubt(told) => self.told_in_doubt(&told),
+            Event::Reconnected => self.reconnected(),
             Event::MachineChanged(machine) => self.machine_changed(*machine, now),
             Event::ConfigChanged(config) => self.config_changed(*config, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),
@@ -523,7 +531,7 @@ impl NodeState {
         now: Timestamp,
     ) -> Step {
         if let Some(id) = self.in_creation(&spec) {
-            return self.admit_again(ticket, id);
+            return self.admit_again(ticket, id, spec.due_id);
         }
         if !is_final && self.has_ended_mates(&spec) {
             return Step::new(Answer::AskFirst);
@@ -684,8 +692,11 @@ impl NodeState {
     }
 
     /// Kubelet asks again for a container with a first creation that has not ended, or ended in doubt.
-    fn admit_again(&mut self, ticket: Ticket, id: ContainerId) -> Step {
+    fn admit_again(&mut self, ticket: Ticket, id: ContainerId, due_id: Option<String>) -> Step {
         if let Some(container) = self.containers.get_mut(&id) {
+            if container.spec.due_id != due_id {
+                Arc::make_mut(&mut container.spec).due_id = due_id;
+            }
             container.has_doubt = true;
             container.phase = Phase::Creating;
             container.touched = self.steps;
@@ -734,6 +745,7 @@ impl NodeState {
             was_silent: false,
             annotated: None,
             pod_before: None,
+            is_unasked: false,
         };
         self.containers.insert(id, container);
         self.remember_home(id);
@@ -887,6 +899,23 @@ impl NodeState {
             self.before.remove(container);
         }
         Step::new(Answer::Done)
+    }
+
+    /// An answer that told the runtime where these are to run may not have arrived: it is told again.
+    fn told_in_doubt(&mut self, told: &[String]) -> Step {
+        for container in told.iter().filter(|it| self.by_runtime_id.contains_key(*it)) {
+            self.observed.insert(container.clone(), Pinning::default());
+        }
+        Step::new(Answer::Done)
+    }
+
+    /// Creations in doubt that were asked about by the runtime's id are over: the next view of the runtime counts.
+    fn reconnected(&mut self) -> Step {
+        let doubtful = self.containers.values_mut();
+        for container in doubtful.filter(|it| it.spec.due_id.is_some()) {
+            container.doubted_at = None;
+        }
+        Step { sync_soon: true, ..Step::new(Answer::Done) }
     }
 
     fn writes_failed(&mut self, failed: &[FailedWrite], now: Timestamp) -> Step {

@@ -90,6 +90,14 @@ impl InEvent for Scribe {
 
     fn lost(&self, _why: &str) {}
 
+    fn beside(&self, others: Vec<OtherPlugin>) {
+        self.write(format!("beside {others:?}"));
+    }
+
+    fn taken_back(&self, container: &str, set_before: &str) {
+        self.write(format!("taken back: {container}, set before to {set_before:?}"));
+    }
+
     fn answered(&self, _event: Event, _took: Duration, _is_late: bool) -> Result<(), String> {
         Ok(())
     }
@@ -233,12 +241,43 @@ async fn a_creation_that_comes_to_nothing_gives_its_place_back() {
             admit 3: c, attempt 0
             let go of 3 for c
             created 3: Failed
+            taken back: n/web/c, set before to ""
             ended: c
             admit 4: unready, attempt 0
             let go of 3 for unready
             created 4: Created { id: "unready", pinned: true }
             starting: unready
             ended: unready
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_creation_for_which_another_plugin_sets_the_same_is_taken_back() {
+    let story = async |plugin: &Plugin| {
+        plugin.create(hook(Event::CreateContainer, "c")).await.unwrap();
+        let mut both = hook(Event::CreateContainer, "both");
+        let linux = update("both", 0, "0-1").resources;
+        let linux = api::LinuxContainer { resources: linux, ..Default::default() };
+        both.container.as_mut().unwrap().linux = Some(linux);
+        let refused = plugin.create(both).await;
+        let text = "plugins \"10-other\" and \"90-bayplan\" both tried to set CPUSetCPUs";
+        assert_eq!(refused, Err(text.to_owned()));
+    };
+    check(
+        Manners { other: "10-other".into(), ..Manners::containerd() },
+        story,
+        &expect![[r#"
+            admit 1: c, attempt 0
+            let go of 3 for c
+            beside [OtherPlugin { name: "10-other", sets: {} }]
+            admit 2: both, attempt 0
+            let go of 3 for both
+            created 2: Failed
+            taken back: n/web/both, set before to "0-1"
+            ended: both
+            created 1: Unknown
         "#]],
     )
     .await;
