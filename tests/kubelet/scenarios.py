@@ -460,5 +460,9 @@ SCENARIOS = [
 ]
 
 
+# Tests that have kubelet speak to Bayplan, and to the runtime again.
+MOVES_KUBELET = [there_and_back, leaves]
+
+
 def is_possible(scenario, has_api, release):
     return {"": True, "api": has_api, "resize": has_api and release.resizes}[scenario.needs]

@@ -3,7 +3,9 @@
 #![allow(clippy::print_stdout, reason = "tests tell what they have measured")]
 
 mod chaos;
+mod conflict;
 mod life;
+mod rounds;
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -59,4 +61,14 @@ fn what_was_created_without_bayplan_is_taken_over() {
 #[test]
 fn containerd_is_killed_and_the_plugin_registers_again() {
     on_node(chaos::runtime_is_killed);
+}
+
+#[test]
+fn after_every_round_of_trouble_each_container_has_what_it_asked_for_and_nothing_has_moved() {
+    on_node(rounds::play);
+}
+
+#[test]
+fn a_plugin_that_sets_the_same_is_named() {
+    on_node(conflict::is_named);
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
+mod built;
 mod chart;
 mod fuzz;
 mod image;

@@ -13,7 +13,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), browser (the live map; needs chromium and chromium-driver), critest, kubelet, cluster (the agent with a real API server), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), browser (the live map; needs chromium and chromium-driver), critest, kubelet, cluster (the agent with a real API server), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -25,6 +25,7 @@ const SOAK: &str = "soak::twenty_pods_a_second_come_and_go_and_nothing_grows";
 const CHAOS_ROUNDS: &str = "20000";
 const SIGKILL_ROUNDS: &str = "5000";
 const SOAK_MINUTES: &str = "30";
+const NRI_ROUNDS: &str = "3000";
 const FUZZ_SECONDS: u32 = 600;
 /// What takes longer hangs: twice the longest.
 const LIMIT: &str = "6h";
@@ -106,8 +107,9 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     cluster.env("BAYPLAN_CLUSTER", "required");
     parts.push(Part { must_say: "test result: ok. 1 passed", ..Part::new("cluster", cluster) });
     let mut nri = Command::new(cargo());
-    nri.args(["test", "--workspace", "--locked", "--test", "nri"]);
-    parts.push(Part { must_say: "test result: ok. 6 passed", ..Part::new("nri", nri) });
+    nri.args(["test", "--workspace", "--locked", "--test", "nri", "--", "after_every_round"]);
+    nri.arg("--nocapture").env("BAYPLAN_NRI_ROUNDS", NRI_ROUNDS);
+    parts.push(Part { must_say: "test result: ok. 1 passed", ..Part::new("nri", nri) });
     let mut reenact = Command::new(cargo());
     reenact.args(["test", "--locked", "-p", "bayplan-xtask", "--test", "reenact"]);
     parts.push(Part { must_say: "test result: ok. 2 passed", ..Part::new("reenact", reenact) });
