@@ -14,7 +14,7 @@ pod-security-admission sample-apiserver""".split()
 
 def build_critest(builder, store):
     digest = images.names(store)[f"{images.BY_DIGEST}:latest"]
-    # The client of this release sends the socket's path as the authority, which is none and is refused by servers that look at it.
+    # The client of this release sends the socket's path as the authority, as kubelet did. It is in `../clients`.
     # Kubelet says `localhost` since Kubernetes 1.31, the oldest that Bayplan works with.
     client = [(f"k8s.io/kubernetes@v1.{KUBERNETES}", "pkg/kubelet/cri/remote", "pkg/remote")]
     dialer = (r"grpc\.WithContextDialer\(dialer\),", r'\g<0> grpc.WithAuthority("localhost"),')

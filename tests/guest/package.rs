@@ -43,6 +43,8 @@ pub(crate) fn install() -> anyhow::Result<()> {
     fs::write("/var/lib/dpkg/status", "")?;
     let (is_done, said) = dpkg(&["--install", FILE])?;
     ensure!(is_done && said.contains("nothing is started"), "{said}");
+    let bill = fs::read_to_string("/usr/share/doc/bayplan/bayplan.cdx.json")?;
+    ensure!(bill.contains("CycloneDX") && bill.contains("pkg:cargo/tokio@"), "no bill: {bill}");
     for unit in [SOCKET_UNIT, UNIT] {
         ensure!(systemctl(&["is-active", unit]).is_err(), "{unit} was started");
         ensure!(systemctl(&["is-enabled", unit]).is_err(), "{unit} was enabled");

@@ -9,13 +9,15 @@ from build import FLAGS
 class Release:
     version: str
     worlds: tuple  # in which it is run
-    resizes: bool  # a running pod can be resized through the API
+    has: frozenset  # which of these it has by default: in-place resize, pod-level resources, their resize
 
 
-# The oldest that Bayplan works with, and one in which pods are resized in place by default. What kube-apiserver adds is the same in both.
+RESIZE, POD_LEVEL, POD_LEVEL_RESIZE = "resize", "pod level", "pod-level resize"
+# The oldest that Bayplan works with, one in which pods are resized in place by default, and the newest. What kube-apiserver adds is the same in all.
 RELEASES = {
-    "1.31": Release("1.31.0", ("standalone",), False),
-    "1.34": Release("1.34.4", ("standalone", "api"), True),
+    "1.31": Release("1.31.0", ("standalone",), frozenset()),
+    "1.34": Release("1.34.4", ("standalone", "api"), frozenset([RESIZE, POD_LEVEL])),
+    "1.37": Release("1.37.2", ("api",), frozenset([RESIZE, POD_LEVEL, POD_LEVEL_RESIZE])),
 }
 ETCD = "3.6.16"
 

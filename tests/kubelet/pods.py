@@ -28,8 +28,15 @@ def best_effort(name="main", **more):
     return container(name, **more)
 
 
-def pod(name, *containers, first=(), grace=5, restart="Always", annotations=None):
-    """A pod; `first` are its init containers."""
+def resources(cpu, memory, cpu_limit=None, memory_limit=None, huge_pages=None):
+    """Requests and limits of a pod as a whole; without other limits they are the requests."""
+    pages = {"hugepages-2Mi": huge_pages} if huge_pages else {}
+    limits = {"cpu": cpu_limit or cpu, "memory": memory_limit or memory, **pages}
+    return {"requests": {"cpu": cpu, "memory": memory, **pages}, "limits": limits}
+
+
+def pod(name, *containers, first=(), grace=5, restart="Always", annotations=None, whole=None):
+    """A pod; `first` are its init containers, `whole` what it needs as a whole (Kubernetes 1.34)."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -42,5 +49,6 @@ def pod(name, *containers, first=(), grace=5, restart="Always", annotations=None
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "dnsPolicy": "Default",
+            **({"resources": whole} if whole else {}),
         },
     }

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Callable
 
 import node
+import pod_level
 import processes
 import witness
+from kubernetes import POD_LEVEL, POD_LEVEL_RESIZE, RESIZE
 from pods import STUBBORN, best_effort, burstable, guaranteed, pod
 from world import check, is_running, wait, waiting_message
 
@@ -380,13 +382,7 @@ def allocated(world, name):
 
 def quota(container_id):
     """CPUs that a container may use at a time."""
-    group = witness.groups()[container_id]
-    if processes.is_cgroup_v2():
-        used, period = (group / "cpu.max").read_text().split()
-    else:
-        group = processes.Path("/sys/fs/cgroup/cpu") / group.relative_to("/sys/fs/cgroup/cpuset")
-        used, period = ((group / name).read_text() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
-    return int(used) / int(period)
+    return witness.limits(witness.groups()[container_id])[0]
 
 
 def resize_refused(world):
@@ -433,7 +429,7 @@ def mirrored(world):
 class Scenario:
     name: str
     run: Callable
-    needs: str = ""  # api: only with kube-apiserver; resize: also a release that resizes
+    needs: str = ""  # what a release has to have; what is resized, or shown by kube-apiserver (api), needs that as well
 
 
 SCENARIOS = [
@@ -454,8 +450,14 @@ SCENARIOS = [
     Scenario("the rebalancer is paused, and nothing else", rebalancer_pauses),
     Scenario("Bayplan's restart changes nothing and fails no call", bayplan_restarts),
     Scenario("kill -9 of Bayplan changes nothing and fails no pod", bayplan_is_killed),
-    Scenario("a pod is resized in place, and back", resized, "resize"),
-    Scenario("a resize that is refused is told", resize_refused, "resize"),
+    Scenario("silent containers of a Guaranteed pod have its CPU together", pod_level.guaranteed, POD_LEVEL),
+    Scenario("containers that say their own CPUs stay within the pod's figure", pod_level.partly_silent, POD_LEVEL),
+    Scenario("silent containers of a Burstable pod count its request once", pod_level.burstable, POD_LEVEL),
+    Scenario("huge pages of silent containers are counted once", pod_level.huge_pages, POD_LEVEL),
+    Scenario("a pod's own figure is resized in place, and back", pod_level.resized, POD_LEVEL_RESIZE),
+    Scenario("a container is resized within the pod's figure", pod_level.resized_within, POD_LEVEL_RESIZE),
+    Scenario("a pod is resized in place, and back", resized, RESIZE),
+    Scenario("a resize that is refused is told", resize_refused, RESIZE),
     Scenario("a static pod has one mirror and one container", mirrored, "api"),
 ]
 
@@ -465,4 +467,5 @@ MOVES_KUBELET = [there_and_back, leaves]
 
 
 def is_possible(scenario, has_api, release):
-    return {"": True, "api": has_api, "resize": has_api and release.resizes}[scenario.needs]
+    needs_api = scenario.needs in ("api", RESIZE, POD_LEVEL_RESIZE)
+    return (has_api or not needs_api) and (scenario.needs in ("", "api") or scenario.needs in release.has)

@@ -72,6 +72,29 @@ def settings(group):
     return {f"{'container' if group.name in it.parts else 'pod'}'s {it.name}": it.read_text().strip() for it in files if it.exists()}
 
 
+def limits(group):
+    """CPUs that a group may use at a time, and bytes of memory; `None`: no limit."""
+    if is_cgroup_v2():
+        cpus = (group / "cpu.max").read_text().split()
+        memory = (group / "memory.max").read_text().strip()
+    else:
+        name = group.relative_to("/sys/fs/cgroup/cpuset")
+        cpus = [Path("/sys/fs/cgroup/cpu", name, it).read_text().strip() for it in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        memory = Path("/sys/fs/cgroup/memory", name, "memory.limit_in_bytes").read_text().strip()
+    # Without a limit cgroup v1 says the largest number of whole pages.
+    is_unlimited = memory == "max" or int(memory) > 1 << 62
+    return (None if cpus[0] in ("max", "-1") else int(cpus[0]) / int(cpus[1]), None if is_unlimited else int(memory))
+
+
+def huge_pages(group):
+    """Bytes in huge pages of 2 MiB that a group may have; `None` where the kernel does not bound them."""
+    if is_cgroup_v2():
+        file = group / "hugetlb.2MB.max"
+    else:
+        file = Path("/sys/fs/cgroup/hugetlb", group.relative_to("/sys/fs/cgroup/cpuset"), "hugetlb.2MB.limit_in_bytes")
+    return int(file.read_text()) if file.exists() else None
+
+
 def confined():
     """Every process of a container or sandbox that may not be everywhere where kubelet's root may."""
     suffix = ".effective" if is_cgroup_v2() else ""
@@ -100,13 +123,15 @@ def disagreements(status):
             for what, said, is_so in [("CPUs", it["cpus"], seen.cpus), ("memory nodes", it["mems"], seen.mems)]:
                 if parse_list(said) != is_so:
                     found.append(f"{name}: Bayplan says {what} {said}, the kernel {sorted(is_so)}")
-        owned.update({cpu: it["id"] for cpu in parse_list(it["exclusive"])})
+        # Exclusive CPUs of a pod are those of several containers.
+        for cpu in parse_list(it["exclusive"]) | parse_list(it.get("exclusive_of_pod", "")):
+            owned.setdefault(cpu, set()).add(it["id"])
     ids = {it["id"] for it in status["containers"]}
     for id_, group in known.items():
         for seen in read_processes(group):
             if not is_sandbox(seen.pid) and id_ not in ids:
                 found.append(f"{id_[:12]} runs and Bayplan does not know it")
-            if not is_sandbox(seen.pid) and any(owned.get(cpu, id_) != id_ for cpu in seen.cpus):
+            if not is_sandbox(seen.pid) and any(id_ not in owned.get(cpu, [id_]) for cpu in seen.cpus):
                 found.append(f"{id_[:12]} may run on CPUs {sorted(seen.cpus)}, of which somebody else owns some")
     return found
 

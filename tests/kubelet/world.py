@@ -145,11 +145,18 @@ class World:
             left.append(f"only {status['cpus']['shared']} are shared")
         return "; ".join(left)
 
-    def troubles(self):
+    def failures(self):
+        """How often Bayplan counts each kind of failure."""
         with urllib.request.urlopen(f"http://{node.METRICS}/metrics", timeout=10) as answer:
             text = answer.read().decode()
-        for kind, number in re.findall(r'(?m)^bayplan_failures_total\{kind="([^"]+)"\} (\S+)', text):
-            if float(number) and kind not in NO_TROUBLE:
+        return {kind: float(number) for kind, number in re.findall(r'(?m)^bayplan_failures_total\{kind="([^"]+)"\} (\S+)', text)}
+
+    def counted(self, kind):
+        return self.failures().get(kind, 0)
+
+    def troubles(self):
+        for kind, number in self.failures().items():
+            if number and kind not in NO_TROUBLE:
                 yield f"Bayplan counts {number} failures of the kind {kind}"
         log = (self.work / "bayplan.log").read_text(errors="replace")
         yield from (f"Bayplan: {line}" for line in log.splitlines() if "panicked at" in line)
@@ -207,8 +214,11 @@ class WithApi(World):
     def resize(self, name, cpu):
         """Asks for other CPUs for the container `main`, request and limit alike."""
         resources = {"requests": {"cpu": cpu, "memory": "32Mi"}, "limits": {"cpu": cpu, "memory": "32Mi"}}
-        body = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
-        processes.fetch(f"{PODS}/{name}/resize", "PATCH", body, "application/strategic-merge-patch+json")
+        self.resize_to(name, {"containers": [{"name": "main", "resources": resources}]})
+
+    def resize_to(self, name, spec):
+        """Asks for what `spec` says of resources, of the pod or of its containers."""
+        processes.fetch(f"{PODS}/{name}/resize", "PATCH", {"spec": spec}, "application/strategic-merge-patch+json")
 
 
 def container_statuses(pod):

@@ -78,6 +78,15 @@ def await_socket(name, process, path, work):
     raise Failure(f"{name} did not start:\n{tail(work / f'{name}.log')}")
 
 
+def await_path(name, process, path):
+    """Waits until there is a file at `path`."""
+    end = time.monotonic() + READY
+    while not os.path.exists(path):
+        if process.poll() is not None or time.monotonic() > end:
+            raise Failure(f"{name} did not make {path}")
+        time.sleep(0.05)
+
+
 def tail(path, lines=15):
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 

@@ -323,6 +323,7 @@ async fn check_runtime(config: &Config) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use bayplan_topology::parse_machine;
     use expect_test::expect;
 
     use super::*;
@@ -343,6 +344,18 @@ mod tests {
         check_with(Some("cpuset cpu io memory\n"), Severity::Ok);
         check_with(Some("cpu memory\n"), Severity::Failure);
         check_with(None, Severity::Warning);
+    }
+
+    #[test]
+    fn several_isolated_cpus_that_are_reserved_are_told() {
+        let snapshot = parse_machine("numa:1 core:4 pu:2 isolated:2-3").unwrap();
+        let topology = derive(&snapshot).unwrap();
+        for (reserved, expected) in [("0,2", false), ("2", false), ("2-3", true), ("0-7", true)] {
+            let told = isolated_reserved(&topology, &reserved.parse().unwrap());
+            assert_eq!(told.is_some(), expected, "{reserved}: {told:?}");
+            let named = told.is_none_or(|it| it.contains("2-3 are isolated"));
+            assert!(named, "{reserved}");
+        }
     }
 
     #[test]

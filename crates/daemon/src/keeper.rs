@@ -1,7 +1,7 @@
 //! The journal with what to do when it fails. In: records. Out: a file that holds them, as far as the disk allows.
 
 use bayplan_host::journal::Journal;
-use bayplan_node::record::Record;
+use bayplan_node::record::{LineWriter, Record};
 use bayplan_node::state::NodeState;
 
 use crate::metrics::Metrics;
@@ -14,6 +14,8 @@ const COMPACT_BYTES_MIN: u64 = 1 << 20;
 pub(crate) struct Keeper {
     /// `None`: it is being written, or the process ends.
     journal: Option<Journal>,
+    /// Knows what the file has.
+    lines: LineWriter,
     bytes: u64,
     bytes_compacted: u64,
     /// The file does not say everything.
@@ -28,6 +30,7 @@ impl Keeper {
         // Everything is written anew at the first change, without what is no longer live.
         Keeper {
             journal: Some(journal),
+            lines: LineWriter::default(),
             bytes,
             bytes_compacted: 0,
             is_behind: true,
@@ -65,10 +68,14 @@ impl Keeper {
         let Some(mut journal) = self.journal.take() else { return Ok(()) };
         let is_large = self.bytes > COMPACT_BYTES_MIN.max(self.bytes_compacted.saturating_mul(4));
         let is_rewrite = self.is_behind || is_large;
-        let records = if is_rewrite { state.snapshot_records() } else { records };
-        // Does not fail: records are maps with text keys.
-        let lines = records.iter().filter_map(|record| serde_json::to_string(record).ok());
-        let lines: Vec<String> = lines.collect();
+        let records = match is_rewrite {
+            true => {
+                self.lines = LineWriter::default();
+                state.snapshot_records()
+            }
+            false => records,
+        };
+        let lines = self.lines.lines(records);
         let written = blocking(move || {
             let result = match (is_rewrite, is_sync_due) {
                 (true, _) => journal.rewrite(&lines),

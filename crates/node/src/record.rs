@@ -1,7 +1,9 @@
 //! What the journal holds, as JSON. In: changes of the state. Out: lines; and from lines the containers that were live at the end.
 //!
-//! Every record stands for itself, so a lost one costs only what it says. Formats are separate from the types that the daemon
+//! Every record stands for itself, but for large annotations of pods (`record/lines.rs`), so a lost one costs only what it says. Formats are separate from the types that the daemon
 //! computes with; `RECORD_VERSION` counts changes that an older daemon could not read.
+
+mod lines;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Not;
@@ -23,6 +25,8 @@ use crate::facts_form::{AssignedForm, FactsForm};
 use crate::groups::GroupForm;
 use crate::history::Place;
 use crate::mode::Mode;
+
+pub use lines::{LineWriter, PodTexts};
 
 /// Version of the records.
 pub(crate) const RECORD_VERSION: u32 = 1;
@@ -85,6 +89,13 @@ pub enum Record {
         /// The runtime's id.
         runtime_id: String,
     },
+    /// Annotations and labels of a pod, which records of its containers name from then on.
+    PodTexts {
+        /// Their name in this file.
+        id: u64,
+        /// What they say.
+        texts: PodTexts,
+    },
 }
 
 /// A container with everything it holds.
@@ -135,6 +146,9 @@ pub struct ContainerForm {
     annotations: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
+    /// Annotations and labels are in the record [`Record::PodTexts`] of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    texts: Option<u64>,
     /// What the pod needs as a whole, where kubelet says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pod_needs: Option<ResourcesForm>,
@@ -260,6 +274,15 @@ impl ContainerForm {
         said + self.assigned.iter().map(AssignedForm::bytes_said).sum::<usize>()
     }
 
+    /// Puts back annotations and labels that stand in a record of their own; whether that was read.
+    fn read_texts(&mut self, texts: &BTreeMap<u64, PodTexts>) -> bool {
+        let Some(id) = self.texts.take() else { return true };
+        let found = texts.get(&id).cloned();
+        let is_there = found.is_some();
+        found.unwrap_or_default().give_to(self);
+        is_there
+    }
+
     /// The same without its devices, and without annotations and labels, but for a note of how many they were.
     pub fn leave_out_said(&mut self) {
         self.assigned.clear();
@@ -283,6 +306,7 @@ impl From<&NewContainer> for ContainerForm {
             cgroup_parent: pod.cgroup_parent.clone(),
             annotations: pod.annotations.clone(),
             labels: pod.labels.clone(),
+            texts: None,
             pod_huge_pages: by_size(&pod.huge_pages),
             pod_needs: (pod.resources != Resources::default()).then(|| pod.resources.into()),
             name: container.name.clone(),
@@ -560,6 +584,7 @@ pub struct Live {
 /// Plays records; a line that cannot be read is skipped and counted.
 pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
     let mut live = Live::default();
+    let mut texts = BTreeMap::new();
     for line in lines {
         match serde_json::from_str::<Record>(line) {
             Ok(Record::Machine { version, fingerprint, is_partial })
@@ -570,7 +595,12 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
             Ok(Record::Machine { .. }) | Err(_) => live.unreadable += 1,
             Ok(Record::Mode { mode, at }) => live.mode = Some((mode, at)),
             Ok(Record::RebalancePaused { is_paused }) => live.is_rebalance_paused = is_paused,
-            Ok(Record::Placed(placed)) => {
+            Ok(Record::PodTexts { id, texts: said }) => {
+                texts.insert(id, said);
+            }
+            Ok(Record::Placed(mut placed)) => {
+                let is_whole = placed.container.read_texts(&texts);
+                live.unreadable += usize::from(!is_whole);
                 live.next_id = live.next_id.max(placed.id.saturating_add(1));
                 live.containers.insert(ContainerId(placed.id), *placed);
             }

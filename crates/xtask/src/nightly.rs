@@ -13,7 +13,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), browser (the live map; needs chromium and chromium-driver), critest, kubelet, cluster (the agent with a real API server), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, fuzz (every target), browser (the live map; needs chromium and chromium-driver), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -100,6 +100,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     browser.args(["test", "--locked", "-p", "bayplan-tests", "--test", "browser"]);
     parts.push(Part { must_say: "test result: ok. 2 passed", ..Part::new("browser", browser) });
     parts.push(script("critest", &["--side-by-side"]));
+    parts.push(script("clients", &[]));
     parts.push(script("kubelet", &[]));
     // After the part that builds its programs.
     let mut cluster = Command::new(cargo());
