@@ -137,7 +137,9 @@ fn play_round(
         true => (QosClass::Burstable, ContainerSpec::burstable("app", 50)),
         false => (QosClass::Guaranteed, one_cpu()),
     };
-    let pod = node.run_pod(&PodSpec::new("scenario-new", qos))?;
+    // As kubelet does: a containerd that was killed may refuse the next sandbox, because of what it had begun.
+    let new = PodSpec::new("scenario-new", qos);
+    let pod = wait_for("a sandbox", LIMIT, || Ok(node.run_pod(&new).ok()))?;
     let asked = node.ask_to_create(&pod, &spec, 0);
     let (pod, id) = strike(node, trouble, Newcomer { pod, asked }, &cast.sharer)?;
     pods.push(pod);
