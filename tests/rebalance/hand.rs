@@ -1,6 +1,6 @@
 //! What turns knobs: nothing, the rebalancer, or an oracle that knew it before.
 
-use bayplan_rebalance::plant::Plant;
+use bayplan_plant::Plant;
 use bayplan_rebalance::{Decision, Mode, Outcome, Proposal, Rebalancer, Round, Verdict};
 
 /// What turns knobs.

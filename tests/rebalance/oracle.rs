@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_rebalance::plant::Plant;
+use bayplan_plant::Plant;
 use bayplan_rebalance::{Evidence, Knob, Mode, Outcome, Proposal};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_rebalance::plant::Plant;
+use bayplan_plant::Plant;
 use bayplan_rebalance::{Knob, Proposal, Rebalancer, Settings};
 
 use crate::PERIOD;

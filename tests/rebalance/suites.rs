@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_rebalance::plant::{
-    Act, Demand, Lie, Nature, Plant, Sensor, Stubborn, Tenant, Work, chance,
-};
+use bayplan_plant::{Act, Demand, Lie, Nature, Plant, Sensor, Stubborn, Tenant, Work, chance};
 use bayplan_rebalance::{Knob, Mode};
 use bayplan_topology::{derive, parse_machine};
 use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use bayplan_cluster::{AgentOptions, Answer, Daemon, FeatureOptions, Method};
+use bayplan_config::shared_schema;
 use bayplan_daemon::ask_control;
-use bayplan_daemon::config::shared_schema;
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 

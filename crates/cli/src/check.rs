@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bayplan_daemon::check::{Finding, Severity, check_node};
-use bayplan_daemon::config::{ConfigErrors, ConfigFile};
+use bayplan_daemon::config::{ConfigErrors, read_usable_config};
 
 use crate::args::{Output, OutputOptions};
 use crate::node_config::NodeConfig;
@@ -13,7 +13,7 @@ use crate::visible::print_json;
 /// Prints what was found; fails when something would not work.
 pub(crate) fn run(config: &NodeConfig, options: &OutputOptions) -> anyhow::Result<ExitCode> {
     let usable = config.usable()?;
-    let read = ConfigFile::read_usable(config.path())?;
+    let read = read_usable_config(config.path())?;
     let mut findings = read.problem.as_ref().map(broken).unwrap_or_default();
     findings.extend(tokio::runtime::Runtime::new()?.block_on(check_node(usable)));
     match options.output {

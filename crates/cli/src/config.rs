@@ -7,7 +7,9 @@ use anyhow::Context as _;
 use bayplan_daemon::check::{
     Finding, Severity, check_machine, check_topology, read_checked_machine,
 };
-use bayplan_daemon::config::{CONFIG_PATH, ConfigErrors, ConfigFile, Settings, schema};
+use bayplan_daemon::config::{
+    CONFIG_PATH, ConfigErrors, ConfigFile, Settings, check_config_on, read_config_file, schema,
+};
 use bayplan_daemon::{ConfigDiff, Position, post_control};
 use bayplan_topology::derive;
 use serde::Serialize;
@@ -54,7 +56,7 @@ struct Shown<'a> {
 }
 
 fn show(config: &NodeConfig, options: &ShowConfigOptions) -> anyhow::Result<()> {
-    let settings = ConfigFile::read(config.path())?.settings();
+    let settings = read_config_file(config.path())?.settings();
     match options.output {
         ConfigForm::Yaml => out!("{settings}")?,
         ConfigForm::Json => {
@@ -126,16 +128,16 @@ fn check(config: &NodeConfig, options: &CheckConfigOptions) -> anyhow::Result<Ex
 
 /// As `bayplan run` checks it on this machine, or on another one; what is a warning to it is found.
 fn check_file(path: Option<&Path>, machine: Option<&str>) -> anyhow::Result<Vec<Finding>> {
-    let file = ConfigFile::read(path)?;
+    let file = read_config_file(path)?;
     let shown = path.unwrap_or(Path::new(CONFIG_PATH));
     if let Some(machine) = machine {
         let topology = derive(&named_machine(machine)?.snapshot)?;
-        file.check_on(shown, &topology)?;
+        check_config_on(&file, shown, &topology)?;
         return Ok(check_topology(&file.config, &topology));
     }
     // Without a machine, the findings say why there is none.
     if let Ok((topology, _)) = read_checked_machine(&file.config) {
-        file.check_on(shown, &topology)?;
+        check_config_on(&file, shown, &topology)?;
     }
     Ok(check_machine(&file.config))
 }

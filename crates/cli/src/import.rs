@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use bayplan_config::ConfigFile;
 use bayplan_config::import::{Counts, Fate, Imported, Input, Note, REFUSED, Target, import};
-use bayplan_daemon::config::ConfigFile;
 use bayplan_host::Depth;
 use bayplan_topology::{Topology, derive};
 

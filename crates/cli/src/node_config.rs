@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use bayplan_daemon::config::{CONFIG_PATH, Config, ConfigErrors, ConfigFile, read_config};
+use bayplan_daemon::config::{CONFIG_PATH, Config, ConfigErrors, read_config, read_usable_config};
 
 /// The variable that names the file of this node.
 pub(crate) const VARIABLE: &str = "BAYPLAN_CONFIG";
@@ -65,7 +65,7 @@ impl NodeConfig {
         if let Some(config) = self.usable.get() {
             return Ok(config);
         }
-        let read = ConfigFile::read_usable(self.path())?;
+        let read = read_usable_config(self.path())?;
         if let Some(problem) = &read.problem {
             errln!("bayplan: warning: {}", render_problem(problem));
         }
@@ -79,7 +79,7 @@ impl NodeConfig {
     /// As [`usable`](Self::usable), or a mistake is about one of the keys.
     pub(crate) fn usable_with(&self, keys: &[&str]) -> anyhow::Result<&Config> {
         let config = self.usable()?;
-        let problem = ConfigFile::read_usable(self.path())?.problem;
+        let problem = read_usable_config(self.path())?.problem;
         let Some(problem) = problem else { return Ok(config) };
         let is_clear = problem.downcast_ref().is_some_and(|ConfigErrors { errors, .. }| {
             errors.iter().all(|it| is_about_one_key(&it.message) && !is_about(&it.message, keys))
@@ -119,6 +119,7 @@ fn render_problem(problem: &anyhow::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bayplan_config::ConfigFile;
     use expect_test::expect;
 
     use super::*;

@@ -11,6 +11,7 @@ mod balloons;
 mod classes;
 mod cri_rm;
 mod document;
+mod input;
 mod koordinator;
 mod kubelet;
 mod machine;
@@ -26,45 +27,10 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use bayplan_topology::Topology;
-
-use crate::yaml::Position;
-
 use self::document::{Document, Origin, Scope, split};
-pub use self::report::{Counts, Fate, Note};
+pub use self::input::{ImportError, Input, Target};
+pub use self::report::{Counts, Fate, Imported, Note};
 use self::walk::Walk;
-
-/// A file to import.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// The text of a file with YAML documents, and its name in messages.
-    Text {
-        /// The name.
-        name: String,
-        /// What the file holds.
-        text: String,
-    },
-    /// The directory of CMK (`/etc/cmk`): paths below it, each with what the file there holds.
-    CmkDirectory {
-        /// The name.
-        name: String,
-        /// `pools/exclusive/0/4,12/tasks` and so on; a directory without files has a path that ends in a slash.
-        entries: Vec<(String, String)>,
-    },
-}
-
-/// The node that the configuration is for. What is not known leaves keys without counterpart that need it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Target<'a> {
-    /// The node's name: its own ConfigMap or custom resource goes before that of its group, and that before the default one.
-    pub node: Option<&'a str>,
-    /// The node's group, as its label names it.
-    pub group: Option<&'a str>,
-    /// The machine, for amounts of CPUs that have to become lists.
-    pub machine: Option<&'a Topology>,
-    /// Keys of ours that are not to be written, because they are not carried out yet ([`REFUSED`]). What has no counterpart but them has none.
-    pub refused: &'a [&'a str],
-}
 
 /// Keys of groups that are not carried out yet.
 pub const REFUSED: &[&str] = &[
@@ -77,39 +43,6 @@ pub const REFUSED: &[&str] = &[
     "groups[].cpus.far",
     "groupLoads",
 ];
-
-/// What came of the files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
-    /// A configuration of bayplan.
-    pub text: String,
-    /// One per key of the files, in their order.
-    pub notes: Vec<Note>,
-}
-
-/// Why there is nothing to import.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ImportError {
-    /// A document that is no YAML.
-    #[error("{file}:{}:{}: {message}", at.line, at.column)]
-    Syntax {
-        /// The file.
-        file: String,
-        /// Where in it.
-        at: Position,
-        /// What the parser says.
-        message: String,
-    },
-    /// Nothing in the files is a configuration of a system that is known.
-    #[error(
-        "{files}: no configuration that `bayplan import` knows; it reads {known}",
-        known = document::KNOWN
-    )]
-    NothingKnown {
-        /// Their names.
-        files: String,
-    },
-}
 
 /// Imports all files into one configuration. Of two files that say the same key, the first decides.
 ///
@@ -145,14 +78,6 @@ pub fn import(inputs: &[Input], target: &Target<'_>) -> Result<Imported, ImportE
     }
     origins.dedup();
     Ok(walk.finish(&origins))
-}
-
-impl Input {
-    fn name(&self) -> &str {
-        match self {
-            Input::Text { name, .. } | Input::CmkDirectory { name, .. } => name,
-        }
-    }
 }
 
 fn carry_over(walk: &mut Walk<'_>, origin: &Origin, document: &Document) {

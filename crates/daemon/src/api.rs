@@ -31,7 +31,7 @@ use crate::http_server::Rounds;
 use crate::inbox::{Look, Looker};
 use crate::live_map::{self, LiveMap};
 use crate::metrics::{Metrics, OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
-use crate::nri_gate::Link;
+use crate::nri_link::Link;
 use crate::observer::Shown;
 use crate::prober::Sightings;
 use crate::rebalancer::Told;

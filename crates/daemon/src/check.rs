@@ -13,46 +13,18 @@ use bayplan_node::status::{ContainerStatus, Status};
 use bayplan_probes::{Probe, ProbeState, Probes};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
-use serde::Serialize;
 
+use crate::check_cgroups::check_cgroups;
 use crate::check_front_end::{check_front_end, check_kubelet_sockets};
-use crate::config::Config;
+use crate::config::{Config, counter_choice};
 use crate::control::query_control;
 use crate::enforcer::{check_classes, patterns_of};
+use crate::finding::finding;
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::read_machine::{AsItWas, read_own_snapshot};
 use crate::socket::find_group;
 
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// As it should be.
-    Ok,
-    /// Works, but not as well as it could.
-    Warning,
-    /// Does not work.
-    Failure,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// What was looked at, a short word.
-    pub check: &'static str,
-    /// How it is.
-    pub severity: Severity,
-    /// What was found and what to do.
-    pub message: String,
-}
-
-pub(crate) fn finding(
-    check: &'static str,
-    severity: Severity,
-    message: impl Into<String>,
-) -> Finding {
-    Finding { check, severity, message: message.into() }
-}
+pub use crate::finding::{Finding, Severity};
 
 /// Everything about a node that the daemon needs.
 pub async fn check_node(config: &Config) -> Vec<Finding> {
@@ -101,9 +73,9 @@ fn check_probes(config: &Config) -> Vec<Finding> {
         return Vec::new();
     };
     let Ok(topology) = derive(&snapshot) else { return Vec::new() };
-    let table = match Probes::attach(&topology, config.counters) {
+    let table = match Probes::attach(&topology, counter_choice(config.counters)) {
         Ok(probes) => probes.table(),
-        Err(refusal) => Probes::table_of_refused(&refusal, config.counters),
+        Err(refusal) => Probes::table_of_refused(&refusal, counter_choice(config.counters)),
     };
     let row = |Probe { name, counts, state }: Probe| match state {
         ProbeState::Attached => {
@@ -270,28 +242,6 @@ fn check_wants(config: &Config, topology: &Topology) -> Vec<Finding> {
     findings
 }
 
-pub(crate) fn check_cgroups(root: &Path) -> Finding {
-    let path = root.join("sys/fs/cgroup/cgroup.controllers");
-    match std::fs::read_to_string(&path) {
-        Ok(text) if text.split_whitespace().any(|name| name == "cpuset") => {
-            finding("cgroups", Severity::Ok, "cgroup v2 with the cpuset controller")
-        }
-        Ok(text) => finding(
-            "cgroups",
-            Severity::Failure,
-            format!("{} is `{}` and lacks cpuset", path.display(), text.trim()),
-        ),
-        Err(error) => finding(
-            "cgroups",
-            Severity::Warning,
-            format!(
-                "no unified cgroup v2 hierarchy ({}: {error}); CPU sets still work through the runtime",
-                path.display()
-            ),
-        ),
-    }
-}
-
 fn check_rights(config: &Config) -> Finding {
     let dirs = [config.socket.parent(), config.control_socket.parent(), Some(&config.state_dir)];
     for dir in dirs.into_iter().flatten() {
@@ -328,23 +278,6 @@ mod tests {
 
     use super::*;
     use crate::config::parse_config;
-
-    fn check_with(controllers: Option<&str>, expected: Severity) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("sys/fs/cgroup");
-        std::fs::create_dir_all(&dir).unwrap();
-        if let Some(controllers) = controllers {
-            std::fs::write(dir.join("cgroup.controllers"), controllers).unwrap();
-        }
-        assert_eq!(check_cgroups(root.path()).severity, expected, "{controllers:?}");
-    }
-
-    #[test]
-    fn cgroups_without_cpuset_do_not_do_and_those_of_version_1_do() {
-        check_with(Some("cpuset cpu io memory\n"), Severity::Ok);
-        check_with(Some("cpu memory\n"), Severity::Failure);
-        check_with(None, Severity::Warning);
-    }
 
     #[test]
     fn several_isolated_cpus_that_are_reserved_are_told() {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bayplan_nri::events::parse_version;
 
-use crate::check::{Finding, Severity, finding};
 use crate::config::{Config, FrontEnd};
+use crate::finding::{Finding, Severity, finding};
 use crate::neighbours::kubelet_endpoint;
 use bayplan_node::status::{FrontEndStatus, Status};
 

@@ -6,6 +6,8 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use bayplan_node::status::ClusterConfigStatus;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, ConfigErrors, ConfigFile};
@@ -104,6 +106,17 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// What is shown of it; `None`: there is none.
+    pub(crate) fn status(&self, since: Timestamp) -> Option<ClusterConfigStatus> {
+        let object = self.held.as_ref().map(|(held, _)| held);
+        (object.is_some() || self.problem.is_some()).then(|| ClusterConfigStatus {
+            name: object.map(|it| it.name.clone()),
+            generation: object.map(|it| it.generation),
+            since,
+            problem: self.problem.clone(),
+        })
+    }
+
     /// What is below a state directory. A text that this version refuses is not used, and neither deleted: the agent brings the next one.
     pub(crate) fn read(state_dir: &Path) -> Kept {
         let parsed = ClusterConfig::read(state_dir)

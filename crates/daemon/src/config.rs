@@ -1,328 +1,156 @@
-//! The configuration: everything that can be configured, as it is meant.
+//! The configuration at the edge: its file is read here, and what only a machine can tell of it is checked here.
 //!
-//! One table has a row per key (`table.rs`): its name, what it takes, where it is kept, what it is for. From that come what a file says or every
-//! mistake of it ([`parse_config`]), all values as a file ([`Settings`]), and the [`schema`].
+//! What it is, and what its text means, is in [`bayplan_config`].
 
-mod best_effort;
-mod block_io;
-mod cpu_classes;
-mod fit;
-mod foreign;
-mod groups;
-mod kind;
-mod permissions;
-mod read;
-mod rebalance;
-mod reclaim;
-mod requests;
-mod resctrl;
-mod schema;
-mod settings;
-mod shared;
-mod sockets;
-mod table;
-
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bayplan_allocator::policy::{Policy, PoolsError};
-use bayplan_enforcement::power::profile_names;
-use bayplan_enforcement::resctrl::ResctrlConfig;
-use bayplan_enforcement::{BlockIoClass, MemoryQos, ReclaimClass};
-use bayplan_node::ChangedConfig;
-use bayplan_node::event::ChangedMachine;
-use bayplan_node::groups::GroupType;
 use bayplan_node::reconfigure::check_reserved;
-use bayplan_node::settings::{CompactionConfig, OnNoCapacity};
 use bayplan_probes::CounterChoice;
 use bayplan_topology::Topology;
-use bayplan_types::{Bytes, CpuSet};
-use bayplan_workload::annotations::{ClassNames, CpuPartition, InterruptRule, Rule};
-use bayplan_workload::{Ceilings, RequestRules};
-use jiff::SignedDuration;
 use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
 
-use crate::enforcer::NO_RECLAIM_CLASS;
+pub use bayplan_config::*;
 
-pub use self::best_effort::BestEffortConfig;
-pub use self::cpu_classes::{CpuClasses, CpuUse, Turn};
-pub use self::kind::parse_filter;
-pub use self::read::{
-    ConfigError, ConfigErrors, ConfigFile, UsableConfig, parse_config, read_config,
-};
-pub(crate) use self::rebalance::KNOBS;
-pub use self::rebalance::RebalanceConfig;
-pub use self::requests::{Requests, TopologyPolicy};
-pub use self::schema::schema;
-pub(crate) use self::settings::changes;
-pub use self::settings::{Change, Setting, Settings, Source};
-pub use self::shared::shared_schema;
+use crate::socket::find_group;
 
 /// The configuration that holds now; it may be another one later.
 pub(crate) type LiveConfig = watch::Receiver<Arc<Config>>;
 
-/// Where `bayplan` looks when no file is named.
-pub const CONFIG_PATH: &str = "/etc/bayplan/config.yaml";
-
-/// What happens to a call that bayplan could not decide in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFailure {
-    /// It is forwarded unchanged and counted.
-    Open,
-    /// It is refused.
-    Closed,
+/// What can be used of a file that may have mistakes.
+#[derive(Debug, Default)]
+pub struct UsableConfig {
+    /// What it says where it can be understood, and defaults elsewhere.
+    pub config: Config,
+    /// Why it cannot be used as a whole: [`ConfigErrors`], or it cannot be read.
+    pub problem: Option<anyhow::Error>,
 }
 
-/// How Bayplan hears of pods and containers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FrontEnd {
-    /// Kubelet's calls pass through Bayplan.
-    #[default]
-    Cri,
-    /// The runtime asks Bayplan, a plugin.
-    Nri,
+/// The meaning of a file, as [`read_config_file`] reads it.
+///
+/// # Errors
+/// The file cannot be read, or [`ConfigErrors`].
+pub fn read_config(path: Option<&Path>) -> anyhow::Result<Config> {
+    Ok(read_config_file(path)?.config)
 }
 
-/// Whether kernel files are written, beside the CPU sets that go through the runtime.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EnforcementMode {
-    /// They are written.
-    #[default]
-    On,
-    /// What would be written goes into the log.
-    DryRun,
-    /// Nothing is wanted of them, and what was changed is given back.
-    Off,
-}
-
-/// Everything that can be configured, with its meaning and unit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// How Bayplan hears of pods and containers.
-    pub front_end: FrontEnd,
-    /// Where the runtime offers NRI.
-    pub nri_socket: PathBuf,
-    /// The place among the runtime's plugins.
-    pub nri_index: usize,
-    /// Kubelet tells of its pods here; `None`: it is not asked.
-    pub kubelet_pods_socket: Option<PathBuf>,
-    /// Kubelet tells of devices here; `None`: it is not asked.
-    pub pod_resources_socket: Option<PathBuf>,
-    /// Kubelet connects here.
-    pub socket: PathBuf,
-    /// The runtime listens here.
-    pub runtime_socket: PathBuf,
-    /// The image service listens here; `None`: where the runtime does.
-    pub image_socket: Option<PathBuf>,
-    /// `bayplan status` and `bayplan explain` connect here.
-    pub control_socket: PathBuf,
-    /// The group that may connect there beside root, by name or number.
-    pub control_group: String,
-    /// Holds the journal.
-    pub state_dir: PathBuf,
-    /// What the history may have on disk.
-    pub history_max: Bytes,
-    /// Prometheus scrapes here; `None` when it is off.
-    pub metrics_address: Option<SocketAddr>,
-    /// The live map is served beside the metrics.
-    pub has_map: bool,
-    /// CPUs for system pods.
-    pub reserved_cpus: CpuSet,
-    /// How the machine is divided.
-    pub policy: Policy,
-    /// Pods of these namespaces run on the reserved CPUs; `*` and `?` stand for any text and any character.
-    pub reserved_namespaces: Vec<String>,
-    /// What pods may ask for where that is not as usual; later rules count more.
-    pub permissions: Vec<Rule>,
-    /// How many CPUs may be kept from others.
-    pub ceilings: Ceilings,
-    /// Types of groups of containers with a common CPU set.
-    pub groups: Arc<[GroupType]>,
-    /// What holds for containers that say nothing themselves.
-    pub requests: Requests,
-    /// How long kubelet's call waits for bayplan's decision.
-    pub decision_timeout: Duration,
-    /// How long bayplan waits for one answer of the runtime.
-    pub runtime_timeout: Duration,
-    /// How often the runtime is asked what runs, to find what was missed.
-    pub resync_interval: Duration,
-    /// What happens to undecided calls.
-    pub on_failure: OnFailure,
-    /// What happens to a container that finds no room for its CPUs.
-    pub on_no_capacity: OnNoCapacity,
-    /// Calls that may wait for a decision; those beyond are refused at once.
-    pub waiting_max: usize,
-    /// How long a stop waits for calls that take long, such as `StopContainer`.
-    pub drain_timeout: Duration,
-    /// Moving running containers.
-    pub compaction: CompactionConfig,
-    /// Directories in containers in which `resources.sh` says which CPUs and memory nodes they have; none: they are not told.
-    pub resources_directories: Vec<PathBuf>,
-    /// Whether memory nodes are taken away from running containers that can do with fewer.
-    pub narrows_memory: bool,
-    /// Shares of request and limit that make up protected and slowed memory.
-    pub memory_qos: MemoryQos,
-    /// Classes of containers of which idle memory is reclaimed, by their names.
-    pub reclaim_classes: BTreeMap<String, ReclaimClass>,
-    /// Whether the kernel moves what is reclaimed to slower memory.
-    pub demotes: bool,
-    /// Whether the limit of CPU time is lifted for a container that owns all of its CPUs.
-    pub lifts_quota: bool,
-    /// Unused CPU time that may be caught up on, in percent of the limit.
-    pub burst_percent: usize,
-    /// Scheduling domains of their own for containers that own all of their CPUs.
-    pub partition: CpuPartition,
-    /// Interrupts on exclusive CPUs.
-    pub interrupts: InterruptRule,
-    /// Classes of block I/O by their names.
-    pub block_io_classes: BTreeMap<String, BlockIoClass>,
-    /// Classes of caches and memory bandwidth.
-    pub resctrl: ResctrlConfig,
-    /// Whether containers get monitor groups of resctrl.
-    pub monitors_caches: bool,
-    /// Classes of frequency and sleep, and which CPUs have them.
-    pub cpu_classes: CpuClasses,
-    /// Whether kernel files are written.
-    pub enforcement: EnforcementMode,
-    /// How often those that are written are looked at, beside changes that are heard of.
-    pub sweep_interval: Duration,
-    /// How often the counters of containers and of the node are read.
-    pub observe_interval: Duration,
-    /// Whether programs in the kernel count what happens to containers.
-    pub has_probes: bool,
-    /// Which of the counters of processors and kernel they charge.
-    pub counters: CounterChoice,
-    /// What BestEffort containers get of CPUs that others need or own.
-    pub best_effort: BestEffortConfig,
-    /// When containers suffer from others.
-    pub rebalance: RebalanceConfig,
-    /// Directory under which `/sys` and `/proc` are read, and written.
-    pub host_root: PathBuf,
-    /// A filter as of `tracing-subscriber`, for example `info` or `bayplan_cri=debug,info`.
-    pub log: String,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            front_end: FrontEnd::default(),
-            nri_socket: "/var/run/nri/nri.sock".into(),
-            nri_index: 90,
-            kubelet_pods_socket: Some("/var/lib/kubelet/pods-api/pods-api.sock".into()),
-            pod_resources_socket: Some("/var/lib/kubelet/pod-resources/kubelet.sock".into()),
-            socket: "/run/bayplan/bayplan.sock".into(),
-            runtime_socket: "/run/containerd/containerd.sock".into(),
-            image_socket: None,
-            control_socket: "/run/bayplan/control.sock".into(),
-            control_group: "root".to_owned(),
-            state_dir: "/var/lib/bayplan".into(),
-            history_max: Bytes(16 << 20),
-            metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 9478))),
-            has_map: true,
-            reserved_cpus: CpuSet::new(),
-            policy: Policy::default(),
-            reserved_namespaces: vec!["kube-system".to_owned()],
-            permissions: Vec::new(),
-            ceilings: Ceilings::default(),
-            groups: Arc::default(),
-            requests: Requests::default(),
-            decision_timeout: Duration::from_secs(5),
-            runtime_timeout: Duration::from_secs(10),
-            resync_interval: Duration::from_secs(30),
-            on_failure: OnFailure::Open,
-            on_no_capacity: OnNoCapacity::default(),
-            waiting_max: 1024,
-            // A pod has 30 s to end unless it says otherwise.
-            drain_timeout: Duration::from_secs(40),
-            compaction: CompactionConfig::default(),
-            resources_directories: Vec::new(),
-            narrows_memory: false,
-            memory_qos: MemoryQos::default(),
-            reclaim_classes: BTreeMap::new(),
-            demotes: false,
-            lifts_quota: true,
-            burst_percent: 0,
-            partition: CpuPartition::default(),
-            interrupts: InterruptRule::default(),
-            block_io_classes: BTreeMap::new(),
-            resctrl: ResctrlConfig::default(),
-            monitors_caches: false,
-            cpu_classes: CpuClasses::default(),
-            enforcement: EnforcementMode::default(),
-            sweep_interval: Duration::from_secs(30),
-            observe_interval: Duration::from_secs(10),
-            has_probes: true,
-            counters: CounterChoice::default(),
-            best_effort: BestEffortConfig::default(),
-            rebalance: RebalanceConfig::default(),
-            host_root: "/".into(),
-            log: "info".to_owned(),
+/// Reads and parses a file. `None` reads [`CONFIG_PATH`], and gives the defaults when there is no such file.
+///
+/// # Errors
+/// The file cannot be read, or [`ConfigErrors`].
+pub fn read_config_file(path: Option<&Path>) -> anyhow::Result<ConfigFile> {
+    let (path, is_named) = path.map_or((Path::new(CONFIG_PATH), false), |path| (path, true));
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(ConfigFile::parse(path, &text)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => {
+            Ok(ConfigFile::default())
+        }
+        Err(error) => {
+            Err(anyhow::Error::new(error).context(format!("cannot read {}", path.display())))
         }
     }
 }
 
-impl Config {
-    /// What is derived of a container that says nothing itself.
-    pub fn rules(&self) -> RequestRules {
-        RequestRules {
-            permissions: self.permissions.clone(),
-            ceilings: self.ceilings,
-            classes: self.class_names(),
-            has_groups: !self.groups.is_empty(),
-            ..self.requests.rules(&self.reserved_namespaces)
+/// Reads as much of a file as can be understood, as [`ConfigFile::parse_usable`] does. Meant for what has to work when a file is broken, such
+/// as finding the control socket of a daemon that runs under an earlier version of the file.
+///
+/// # Errors
+/// A file that was named is not there or cannot be read. The usual one need not be.
+pub fn read_usable_config(path: Option<&Path>) -> anyhow::Result<UsableConfig> {
+    let read = path.unwrap_or(Path::new(CONFIG_PATH));
+    match (std::fs::read_to_string(read), path) {
+        (Ok(text), _) => {
+            let (config, errors) = ConfigFile::parse_usable(read, &text);
+            Ok(UsableConfig { config, problem: errors.map(anyhow::Error::new) })
+        }
+        (Err(error), None) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(UsableConfig::default())
+        }
+        (Err(error), _) => {
+            let problem =
+                anyhow::Error::new(error).context(format!("cannot read {}", read.display()));
+            match path {
+                Some(_) => Err(problem),
+                None => Ok(UsableConfig { problem: Some(problem), ..UsableConfig::default() }),
+            }
         }
     }
+}
 
-    /// Classes that pods can name.
-    fn class_names(&self) -> ClassNames {
-        const ROOTS: [&str; 4] = ["", "DEFAULT", "SYSTEM_DEFAULT", "system/default"];
-        let resctrl = self.resctrl.classes().map(|(_, class)| class.name.as_str());
-        let profiles = profile_names().flat_map(|name| [name.to_owned(), name.replace('-', "_")]);
-        let reclaim = self.reclaim_classes.keys().cloned();
-        ClassNames {
-            cpu: self.cpu_classes.classes.keys().cloned().chain(profiles).collect(),
-            resctrl: resctrl.chain(ROOTS).map(str::to_owned).collect(),
-            block_io: self.block_io_classes.keys().cloned().collect(),
-            reclaim: reclaim.chain([NO_RECLAIM_CLASS.to_owned()]).collect(),
-        }
+/// Checks what the machine must have. `bayplan run`, a reload and `bayplan config check` all ask here, so that what one of them takes the
+/// others take, too.
+///
+/// # Errors
+/// What it lacks, with line and column; `path` is for messages only.
+pub fn check_config_on(
+    file: &ConfigFile,
+    path: &Path,
+    topology: &Topology,
+) -> Result<(), ConfigErrors> {
+    let mut errors = Vec::new();
+    let mut wrong = |key: &str, message: String| {
+        errors.push(ConfigError { at: file.place(key), message: format!("`{key}`: {message}") });
+    };
+    if let Err(error) = check_reserved(topology, &file.config.reserved_cpus) {
+        wrong("reservedCpus", error.to_string());
     }
+    if let Err(error) = find_group(&file.config.control_group) {
+        wrong("controlGroup", format!("{error:#}"));
+    }
+    if parse_filter(&file.config.log).is_none() {
+        let log = &file.config.log;
+        wrong(
+            "log",
+            format!(
+                "`{log}` has a pattern that cannot be read; expected a regular expression as value of a field"
+            ),
+        );
+    }
+    ConfigErrors::none_of(path, errors)
+}
 
-    /// As far as decisions depend on it, on this machine.
-    ///
-    /// # Errors
-    /// The reserved CPUs do not fit the machine. As at a start, they may be offline.
-    pub(crate) fn changed(&self, topology: &Topology) -> Result<ChangedConfig, PoolsError> {
-        check_reserved(topology, &self.reserved_cpus)?;
-        Ok(ChangedConfig {
-            rules: self.rules(),
-            groups: Arc::clone(&self.groups),
-            compaction: self.compaction,
-            narrows_memory: self.narrows_memory,
-            on_no_capacity: self.on_no_capacity,
-            doubt_grace: self.doubt_grace(),
-            text: self.differences(),
-            machine: ChangedMachine::new(topology, self.policy, &self.reserved_cpus),
-        })
+/// The counters that are charged to containers, as the probes call them.
+pub(crate) fn counter_choice(set: CounterSet) -> CounterChoice {
+    match set {
+        CounterSet::Auto => CounterChoice::Auto,
+        CounterSet::Software => CounterChoice::Software,
+        CounterSet::Off => CounterChoice::Off,
     }
+}
 
-    /// How long a creation in doubt keeps its place although the runtime does not list the container: until it is asked again.
-    pub(crate) fn doubt_grace(&self) -> SignedDuration {
-        SignedDuration::try_from(self.resync_interval).unwrap_or_default()
-    }
-
-    /// How long one update of a CPU set may take: three passes and some time for the rest fit into a decision.
-    pub(crate) fn write_limit(&self) -> Duration {
-        self.runtime_timeout.min(self.decision_timeout / 4)
-    }
-
-    /// A file that means the same, in one line: only what differs from the defaults.
-    pub fn differences(&self) -> String {
-        Settings::of(self, &[]).differences().to_string()
-    }
+/// What is logged; `None` for what is no filter.
+pub fn parse_filter(text: &str) -> Option<EnvFilter> {
+    // The library would take spaces for a part of a name.
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    parts.join(",").parse().ok().filter(|_| is_log_filter(text))
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_pattern_that_cannot_be_read_is_a_mistake_of_the_filter() {
+        for (text, is_one) in [
+            ("info", true),
+            ("bayplan_daemon[step{event=ended}]=debug,warn", true),
+            ("info,[step{event=(}]=debug", false),
+        ] {
+            assert!(is_log_filter(text), "{text}");
+            assert_eq!(parse_filter(text).is_some(), is_one, "{text}");
+        }
+    }
+
+    proptest! {
+        /// Without patterns there is nothing that the library could refuse of what the configuration takes.
+        #[test]
+        fn what_is_a_filter_to_the_configuration_is_one_to_the_library(
+            text in "(info|bayplan_cri|h2|step|=|,|\\[|\\]|:| |5){0,8}"
+        ) {
+            prop_assert_eq!(is_log_filter(&text), parse_filter(&text).is_some(), "{:?}", text);
+        }
+    }
+}

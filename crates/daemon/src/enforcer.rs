@@ -42,11 +42,10 @@ use crate::config::{Config, EnforcementMode};
 use crate::enforcer::cpu_sets::CpuSets;
 pub(crate) use crate::enforcer::families::class_group;
 pub(crate) use crate::enforcer::families::{
-    ClassesKnown, NO_RECLAIM_CLASS, SCARCE, asks_for_isolation, check_classes, has_isolcpus_only,
-    patterns_of,
+    ClassesKnown, SCARCE, asks_for_isolation, check_classes, has_isolcpus_only, patterns_of,
 };
 use crate::enforcer::families::{
-    Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_power,
+    Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_nothing, gather_power,
 };
 use crate::enforcer::groups::{GroupOutcome, GroupWork, Settled};
 use crate::enforcer::heard_kernel::HeardKernel;
@@ -372,7 +371,7 @@ impl Enforcer {
 
     /// Gives everything back.
     pub(crate) fn give_back(&mut self) -> RestoredFiles {
-        let nothing = |enforcer: &mut Enforcer| Gathered::nothing(&mut enforcer.kernel);
+        let nothing = |enforcer: &mut Enforcer| gather_nothing(&mut enforcer.kernel);
         let Outcome { report, groups, unkept, .. } = self.look(Duration::ZERO, nothing);
         let failures = report.failures().filter(|(_, why)| !why.is_gone());
         let failures =
@@ -462,7 +461,7 @@ impl Enforcer {
         let is_off = occupancy.is_restored || config.enforcement == EnforcementMode::Off;
         let (kernel, originals) = (&mut self.kernel, self.originals.all());
         let gathered = if is_off {
-            Gathered::nothing(kernel)
+            gather_nothing(kernel)
         } else {
             let starting = self.calls.starting(Instant::now());
             let (known, unmovable) = (&mut self.known, &self.unmovable);

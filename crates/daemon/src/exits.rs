@@ -4,7 +4,6 @@
 //! Events can be lost, when the runtime restarts or this reader is slow, and old runtimes have none. So this comes on top of the sync and
 //! replaces nothing of it.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use bayplan_cri::upstream::RuntimeError;
@@ -25,7 +24,7 @@ const UNIMPLEMENTED: u32 = 12;
 pub(crate) async fn hear_exits(syncer: Syncer) {
     let mut retry = RETRY_MIN;
     loop {
-        let mut ended = pin!(syncer.upstream.ended_containers());
+        let mut ended = syncer.runtime.ended();
         while let Some(heard) = ended.next().await {
             match heard {
                 Ok(id) => {

@@ -22,7 +22,7 @@ use crate::config::{EnforcementMode, LiveConfig, OnFailure};
 use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
-use crate::nri_gate::Link;
+use crate::nri_link::Link;
 use crate::pods::{Known, PodLookup};
 use crate::read_huge_pages::read_huge_pages;
 use crate::resources_dir::mounted_dir;
@@ -507,13 +507,13 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    use bayplan_cri::upstream::Upstream;
     use tokio::sync::watch;
 
     use super::*;
     use crate::config::Config;
     use crate::enforcer::{Questions, RuntimeCalls};
     use crate::inbox::{Events, inbox};
+    use crate::runtime::model::ModelRuntime;
 
     /// A gate to a loop that answers nothing.
     fn gate(config: Config) -> (Gate, Events) {
@@ -525,7 +525,7 @@ mod tests {
         let (inbox, events) = inbox(config.waiting_max);
         let metrics = Arc::<Metrics>::default();
         let syncer = Syncer {
-            upstream: Upstream::new("/nowhere".into(), Duration::from_millis(1)),
+            runtime: Arc::new(ModelRuntime::away()),
             inbox,
             host_root: "/".into(),
             metrics: Arc::clone(&metrics),

@@ -2,6 +2,7 @@
 //! that are there (`prober/collector.rs`, `observer/table.rs`).
 
 mod failures;
+mod gauge;
 mod groups;
 mod nri;
 mod plain_text;
@@ -32,8 +33,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::check::{Finding, Severity};
+use self::gauge::gauge;
 use crate::enforcer;
+use crate::finding::{Finding, Severity};
 use crate::health::Health;
 use crate::observer;
 use crate::prober::{ProbeTable, Sightings};
@@ -597,10 +599,6 @@ impl Collector for Readiness {
         let is_ready = u32::from(self.0.lacking().is_empty());
         encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?.encode_gauge(&is_ready)
     }
-}
-
-fn gauge(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use bayplan_node::status::Status;
 use bayplan_types::CpuSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::check::{Finding, Severity, check_cgroups, finding};
+use crate::check_cgroups::check_cgroups;
+use crate::finding::{Finding, Severity, finding};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::tasks::blocking;

@@ -1,13 +1,13 @@
 //! What the NRI front end needs of the daemon beside decisions. In: the state of the connection, and what is about to be given away. Out: limits, a word on CPUs that others have to leave,
 //! and what is shown of it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bayplan_host::kernel::DiskKernel;
 use bayplan_node::event::Event;
-use bayplan_node::status::{FrontEndStatus, PluginStatus, TakenBack};
+use bayplan_node::status::{PluginStatus, TakenBack};
 use bayplan_nri::events::{Event as NriEvent, name_of};
 use bayplan_nri::front_end::{InEvent, LetGo, Origin};
 use bayplan_nri::other_plugins::OtherPlugin;
@@ -15,58 +15,10 @@ use bayplan_nri::plugin::Granted;
 use bayplan_types::Pinning;
 use jiff::Timestamp;
 
-use crate::config::{FrontEnd, OnFailure};
+use crate::config::OnFailure;
 use crate::gate::Gate;
 use crate::tasks::blocking;
-use crate::unconfirmed::{Freed, Unconfirmed};
-
-/// The connection to the runtime; clones share everything.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Link {
-    /// Sets that calls of this front end must not wait for; off for CRI.
-    pub(crate) unconfirmed: Unconfirmed,
-    /// Milliseconds that a decision may take; 0: as configured.
-    limit: Arc<AtomicU64>,
-    shown: Arc<Mutex<Option<FrontEndStatus>>>,
-}
-
-impl Link {
-    /// Of this front end.
-    pub(crate) fn of(front_end: FrontEnd) -> Link {
-        match front_end {
-            FrontEnd::Cri => Link::default(),
-            FrontEnd::Nri => Link::nri(),
-        }
-    }
-
-    /// Of the NRI front end, before there is a connection.
-    pub(crate) fn nri() -> Link {
-        let shown = FrontEndStatus { kind: "nri".to_owned(), ..FrontEndStatus::default() };
-        Link {
-            unconfirmed: Unconfirmed::on(),
-            limit: Arc::default(),
-            shown: Arc::new(Mutex::new(Some(shown))),
-        }
-    }
-
-    /// How long a decision may take, where the configuration says `configured`.
-    pub(crate) fn limit(&self, configured: Duration) -> Duration {
-        match self.limit.load(Ordering::Relaxed) {
-            0 => configured,
-            millis => configured.min(Duration::from_millis(millis)),
-        }
-    }
-
-    /// For `bayplan status`; `None` for CRI.
-    pub(crate) fn shown(&self) -> Option<FrontEndStatus> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Gives what `change` makes of whether it is registered.
-    fn change<T>(&self, change: impl FnOnce(&mut FrontEndStatus) -> T) -> Option<T> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(change)
-    }
-}
+use crate::unconfirmed::Freed;
 
 impl InEvent for Gate {
     fn configured(&self, granted: &Granted) -> bool {

@@ -3,6 +3,7 @@
 //! Files stay open from one reading to the next. A container that is gone disappears with the next reading; what a kernel or a machine does not count
 //! is absent.
 
+mod metric;
 mod shown;
 mod table;
 mod vectors;

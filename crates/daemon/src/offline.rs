@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::control::ControlError;
 use crate::hotplug::Machine;
-use crate::run::{Core, end};
+use crate::start_core::{Core, end};
 use crate::sync::Syncer;
 
 /// The core of a daemon that serves nothing. It holds the journal's lock, so none runs beside it.

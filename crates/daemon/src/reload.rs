@@ -24,17 +24,20 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::time::MissedTickBehavior;
 
-use bayplan_cri::upstream::Upstream;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::reconfigure::{ChangedConfig, Shift};
 use bayplan_node::status::ConfigStatus;
 use bayplan_topology::Topology;
 
 use crate::cluster_config::{Kept, effective};
-use crate::config::{CONFIG_PATH, Change, Config, ConfigErrors, ConfigFile, changes};
+use crate::config::{
+    CONFIG_PATH, Change, Config, ConfigErrors, ConfigFile, changes, check_config_on,
+    read_config_file,
+};
 use crate::hotplug::{Ground, Machine, Watch};
 use crate::inbox::{Inbox, Looker};
 use crate::metrics::Metrics;
+use crate::runtime::SharedRuntime;
 use crate::systemd::Ear;
 
 /// How often the file is looked at.
@@ -90,7 +93,7 @@ impl From<Config> for Followed {
 }
 
 impl Followed {
-    /// Reads a file as [`ConfigFile::read`] does, and what the cluster said last from the state directory that it names.
+    /// Reads a file as [`read_config_file`] does, and what the cluster said last from the state directory that it names.
     ///
     /// # Errors
     /// As there.
@@ -98,24 +101,24 @@ impl Followed {
         let followed = path.unwrap_or(Path::new(CONFIG_PATH)).to_owned();
         // Before it is read, so that no change is missed.
         let stamp = Stamp::of(&followed);
-        let said = ConfigFile::read(path)?;
+        let said = read_config_file(path)?;
         let kept = Kept::read(&said.config.state_dir);
         let config = effective(&said.config, kept.file());
         let file = Some(FollowedFile { path: followed, stamp });
         Ok(Followed { config, file, said, kept, log: None, is_dry_run: false })
     }
 
-    /// Checks what the file says against the machine, as [`ConfigFile::check_on`] does. Nothing is checked of a configuration without a
+    /// Checks what the file says against the machine, as [`check_config_on`] does. Nothing is checked of a configuration without a
     /// file. What the cluster said is left out where it does not fit the machine: a start must not fail by what is not in the file.
     ///
     /// # Errors
     /// As there.
     pub fn fitted_to(mut self, machine: &Machine) -> Result<Followed, ConfigErrors> {
         if let Some(file) = &self.file {
-            self.said.check_on(&file.path, machine.topology())?;
+            check_config_on(&self.said, &file.path, machine.topology())?;
         }
         if let Some((held, file)) = &self.kept.held
-            && let Err(errors) = file.check_on(Path::new(&held.name), machine.topology())
+            && let Err(errors) = check_config_on(file, Path::new(&held.name), machine.topology())
         {
             self.kept = Kept { held: None, problem: Some(errors.to_string()) };
             self.config = self.said.config.clone();
@@ -202,7 +205,7 @@ pub(crate) struct Parts {
     pub(crate) ground: Arc<Mutex<Ground>>,
     pub(crate) inbox: Inbox,
     pub(crate) looker: Looker,
-    pub(crate) upstream: Upstream,
+    pub(crate) runtime: SharedRuntime,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) sync_soon: Arc<Notify>,
     pub(crate) ear: Ear,
@@ -246,7 +249,7 @@ impl Reloader {
             problem: None,
             restart_for: Vec::new(),
             state_dir: Some(config.state_dir.display().to_string()),
-            cluster: cluster::status(&kept, Timestamp::now()),
+            cluster: kept.status(Timestamp::now()),
         };
         let known = Known { stamp, status, node: said.config, kept };
         let known = std::sync::Mutex::new(known);
@@ -272,7 +275,7 @@ impl Reloader {
     pub(crate) async fn preview(&self, path: &Path, text: &str) -> anyhow::Result<ConfigDiff> {
         let file = ConfigFile::parse(path, text)?;
         let ground = self.0.parts.ground.lock().await;
-        file.check_on(path, &ground.topology)?;
+        check_config_on(&file, path, &ground.topology)?;
         let new = self.known(|known| effective(&file.config, known.kept.file()));
         self.diff(&new, &ground).await
     }
@@ -342,7 +345,7 @@ impl Reloader {
             let stamp = Stamp::of(&followed);
             // Without a file at the start, there need not be one now.
             let read = match had_file || stamp.is_some() {
-                true => ConfigFile::read(Some(&followed)),
+                true => read_config_file(Some(&followed)),
                 false => Ok(ConfigFile::default()),
             };
             (stamp, read)
@@ -350,7 +353,7 @@ impl Reloader {
         let (stamp, read) = read.await?;
         self.known(|known| known.stamp = stamp);
         let file = read?;
-        file.check_on(&path, &ground.topology)?;
+        check_config_on(&file, &path, &ground.topology)?;
         let new = self.known(|known| effective(&file.config, known.kept.file()));
         let diff = self.go_on_under(new, &mut ground).await?;
         self.known(|known| {
@@ -384,7 +387,7 @@ impl Reloader {
         let Inner { parts, log, .. } = &*self.0;
         let moves = self.shifts(&new, ground, Event::ConfigChanged).await?;
         ground.reconfigure(&new);
-        parts.upstream.set_limit(new.runtime_timeout);
+        parts.runtime.set_limit(new.runtime_timeout);
         let is_other = new.log != parts.live.borrow().log;
         if let Some(Err(error)) = log.as_ref().filter(|_| is_other).map(|log| log.0(&new.log)) {
             tracing::warn!("the log filter cannot be changed: {error:#}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_cri::upstream::{
-    ContainerDetails, ContainerState, ListedContainer, PodDetails, RuntimeError, Upstream,
+    ContainerDetails, ContainerState, ListedContainer, PodDetails, RuntimeError,
 };
 use bayplan_host::read_process_pinning;
 use bayplan_node::event::{Answer, Event, RuntimeView, Seen, SeenDetails};
@@ -23,6 +23,7 @@ use crate::config::LiveConfig;
 use crate::health::Health;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
+use crate::runtime::SharedRuntime;
 
 /// The least time between two syncs out of turn; after a failure the runtime is asked again this soon.
 const RETRY: Duration = Duration::from_secs(2);
@@ -35,7 +36,7 @@ const DESCRIBED_AT_ONCE_MAX: usize = 8;
 /// Keeps the state in line with the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Syncer {
-    pub(crate) upstream: Upstream,
+    pub(crate) runtime: SharedRuntime,
     pub(crate) inbox: Inbox,
     pub(crate) host_root: PathBuf,
     pub(crate) metrics: Arc<Metrics>,
@@ -156,7 +157,7 @@ impl Syncer {
     }
 
     async fn view(&self, known: &BTreeSet<String>) -> Result<BTreeMap<String, Seen>, RuntimeError> {
-        let listed = self.upstream.list_containers().await?;
+        let listed = self.runtime.list().await?;
         // A container that the runtime has lost sight of may still run, so it keeps what it has.
         let is_alive = |it: &ListedContainer| it.state != ContainerState::Exited;
         let is_clear = |it: &ListedContainer| it.state != ContainerState::Unknown;
@@ -199,7 +200,7 @@ impl Syncer {
         listed: &ListedContainer,
         pod: Option<&PodDetails>,
     ) -> Result<Described, RuntimeError> {
-        match self.upstream.container_details(&listed.id).await {
+        match self.runtime.describe(&listed.id).await {
             Ok(details) => Ok(Described::Details(Box::new(self.describe(listed, pod, &details)))),
             Err(RuntimeError::Gone { .. }) => Ok(Described::Gone),
             Err(error @ (RuntimeError::Failed { .. } | RuntimeError::TimedOut { .. })) => {
@@ -218,8 +219,8 @@ impl Syncer {
         let ids: BTreeSet<String> = containers.iter().map(|it| it.pod_id.clone()).collect();
         let mut asked = futures::stream::iter(ids)
             .map(|id| {
-                let upstream = self.upstream.clone();
-                async move { (upstream.pod_details(&id).await, id) }
+                let runtime = Arc::clone(&self.runtime);
+                async move { (runtime.describe_pod(&id).await, id) }
             })
             .buffer_unordered(DESCRIBED_AT_ONCE_MAX);
         let mut pods = BTreeMap::new();
@@ -315,5 +316,107 @@ fn read_pinning(root: &Path, pid: u32) -> Option<Pinning> {
             tracing::warn!("{:#}", anyhow::Error::new(error));
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::inbox::inbox;
+    use crate::runtime::model::ModelRuntime;
+
+    /// What the state is told of the containers of a runtime, of which it knows `known`; or why nothing.
+    async fn check(runtime: ModelRuntime, known: &[&str], expected: Expect) {
+        let (inbox, _events) = inbox(1);
+        let syncer = Syncer {
+            runtime: Arc::new(runtime),
+            inbox,
+            host_root: "/nowhere".into(),
+            metrics: Arc::default(),
+            health: Arc::default(),
+            turn: Arc::default(),
+        };
+        let known = known.iter().map(|it| (*it).to_owned()).collect();
+        let told = match syncer.view(&known).await {
+            Ok(view) => {
+                let line = |(id, seen): (&String, &Seen)| {
+                    let Seen { is_alive, is_running, details, .. } = seen;
+                    let details = details.is_some();
+                    format!("{id}: alive {is_alive}, running {is_running}, described {details}\n")
+                };
+                view.iter().map(line).collect()
+            }
+            Err(error) => error.to_string(),
+        };
+        expected.assert_eq(&told);
+    }
+
+    #[tokio::test]
+    async fn what_the_state_does_not_know_is_described_and_nothing_else() {
+        use ContainerState::{Created, Exited, Running, Unknown};
+        let all = [("a", Created), ("b", Running), ("c", Exited), ("d", Unknown)];
+        check(
+            ModelRuntime::with(&all),
+            &[],
+            expect![[r#"
+                a: alive true, running false, described true
+                b: alive true, running true, described true
+                c: alive false, running false, described false
+                d: alive true, running false, described false
+            "#]],
+        )
+        .await;
+        check(
+            ModelRuntime::with(&all),
+            &["a", "b"],
+            expect![[r#"
+                a: alive true, running false, described false
+                b: alive true, running true, described false
+                c: alive false, running false, described false
+                d: alive true, running false, described false
+            "#]],
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_described_hides_no_other() {
+        let running = [("a", ContainerState::Running), ("b", ContainerState::Running)];
+        let mut gone = ModelRuntime::with(&running);
+        gone.details.remove("a");
+        check(
+            gone,
+            &[],
+            expect![[r#"
+                a: alive false, running true, described false
+                b: alive true, running true, described true
+            "#]],
+        )
+        .await;
+        let message = "no such task".to_owned();
+        let failed = RuntimeError::Failed { call: "ContainerStatus", code: 2, message };
+        let mut broken = ModelRuntime::with(&running);
+        broken.details.insert("a".to_owned(), Err(failed));
+        check(
+            broken,
+            &[],
+            expect![[r#"
+                a: alive true, running true, described false
+                b: alive true, running true, described true
+            "#]],
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_runtime_that_is_away_is_no_empty_node() {
+        check(ModelRuntime::away(), &[], expect!["ListContainers: cannot connect"]).await;
+        let message = "cannot connect".to_owned();
+        let away = RuntimeError::Unavailable { call: "ContainerStatus", message };
+        let mut between = ModelRuntime::with(&[("a", ContainerState::Running)]);
+        between.details.insert("a".to_owned(), Err(away));
+        check(between, &[], expect!["ContainerStatus: cannot connect"]).await;
     }
 }

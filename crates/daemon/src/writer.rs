@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_cri::upstream::{RuntimeError, Upstream};
+use bayplan_cri::upstream::RuntimeError;
 use bayplan_enforcement::{Pass, Plan, Write};
 use bayplan_node::event::{Answer, Event, FailedWrite, WriteEnd};
 use bayplan_node::resources_file::FileNews;
@@ -19,6 +19,7 @@ use crate::enforcer::RuntimeCalls;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::resources_dir::ResourcesDir;
+use crate::runtime::SharedRuntime;
 use crate::unconfirmed::Unconfirmed;
 
 /// Updates that one group of a plan has in flight at the runtime.
@@ -38,7 +39,7 @@ pub(crate) struct Batch {
 
 /// What the writer works with.
 pub(crate) struct Writer {
-    pub(crate) upstream: Upstream,
+    pub(crate) runtime: SharedRuntime,
     pub(crate) failures: mpsc::UnboundedSender<WriteEnd>,
     pub(crate) config: LiveConfig,
     pub(crate) metrics: Arc<Metrics>,
@@ -49,7 +50,7 @@ pub(crate) struct Writer {
 
 /// Carries plans out, one after the other, until the loop is gone.
 pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writer: Writer) {
-    let Writer { upstream, failures, config, metrics, calls, unconfirmed, mut resources } = writer;
+    let Writer { runtime, failures, config, metrics, calls, unconfirmed, mut resources } = writer;
     let mut stuck = Stuck::default();
     // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
@@ -67,8 +68,8 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
                 report(&failures, write, false, "another container did not let go");
             }
             let updates = writes.into_iter().map(|write| {
-                let (upstream, unconfirmed) = (upstream.clone(), unconfirmed.clone());
-                async move { apply(upstream, unconfirmed, write, limit).await }
+                let (runtime, unconfirmed) = (Arc::clone(&runtime), unconfirmed.clone());
+                async move { apply(runtime, unconfirmed, write, limit).await }
             });
             let mut updates = futures::stream::iter(updates).buffer_unordered(WRITES_IN_FLIGHT_MAX);
             while let Some((write, result)) = updates.next().await {
@@ -149,7 +150,7 @@ fn report(failures: &mpsc::UnboundedSender<WriteEnd>, write: Write, is_gone: boo
 
 /// `limit` is less than a decision may take, so that one container that hangs does not hold up all decisions.
 async fn apply(
-    upstream: Upstream,
+    runtime: SharedRuntime,
     unconfirmed: Unconfirmed,
     write: Write,
     limit: Duration,
@@ -165,9 +166,9 @@ async fn apply(
         unconfirmed.end(&write, Some(true));
         return (write, Ok(()));
     }
-    let updated = timeout(limit, upstream.update_container(&write.container, &write.new)).await;
+    let updated = timeout(limit, runtime.update(&write.container, &write.new)).await;
     let result = updated.unwrap_or_else(|_| {
-        let socket = upstream.socket().to_owned();
+        let socket = runtime.socket();
         Err(RuntimeError::TimedOut { call: "UpdateContainerResources", socket, limit })
     });
     let is_over = !matches!(result, Err(RuntimeError::TimedOut { .. }));

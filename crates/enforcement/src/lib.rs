@@ -42,8 +42,8 @@ pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};
 pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
 pub use reclaim::{
-    Reclaim, ReclaimClass, ReclaimMember, ReclaimTurn, StallSeen, demotion_setting, next_slice,
-    plan_reclaims,
+    NO_RECLAIM_CLASS, Reclaim, ReclaimClass, ReclaimMember, ReclaimTurn, StallSeen,
+    demotion_setting, next_slice, plan_reclaims,
 };
 pub use setting::{
     Form, GONE, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in,

@@ -30,6 +30,9 @@ const TAKES_SWAPPINESS: (u32, u32) = (6, 9);
 /// Whether the kernel moves pages to slower memory that it would take away otherwise; for the whole machine.
 const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
 
+/// In place of the name of a class: none.
+pub const NO_RECLAIM_CLASS: &str = "none";
+
 /// How containers are reclaimed of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimClass {

@@ -8,15 +8,9 @@
 //! It ends by the clock of the machine, also across restarts, at the first step at or after its time; the event loop makes one then. A clock
 //! that is set back does not make it longer than the pod wants from then on.
 
-use bayplan_allocator::{ColdStart, ContainerId, Request, offer};
-use bayplan_workload::NewContainer;
-use bayplan_workload::annotations::{Warning, WarningKind, read_annotations};
-use jiff::{SignedDuration, Timestamp};
+use bayplan_allocator::ColdStart;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-
-use crate::event::{Note, Step};
-use crate::history::By;
-use crate::state::NodeState;
 
 /// How far the cold start of a container is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,117 +38,5 @@ impl Cold {
             Cold::Until(_) => ColdStart::Cold,
             Cold::Over => ColdStart::Over,
         }
-    }
-}
-
-impl NodeState {
-    /// The request of a container that comes, on slow memory if the pod wants that and it can be had; a warning, if it only wants it.
-    pub(crate) fn as_cold(
-        &self,
-        request: Request,
-        spec: &NewContainer,
-        warnings: &mut Vec<Warning>,
-        now: Timestamp,
-    ) -> (Request, Cold) {
-        let wanted = match spec.pod.annotations.is_empty() {
-            true => None,
-            false => read_annotations(spec, &self.rules).0.tuning.cold_start,
-        };
-        let wanted = wanted.and_then(|it| SignedDuration::try_from(it).ok());
-        let Some(until) = wanted.and_then(|it| now.checked_add(it).ok()) else {
-            return (request, Cold::No);
-        };
-        let can = match request.wishes.preserve.memory {
-            true => Err("its memory nodes are left alone".to_owned()),
-            false if !request.wishes.claimed.is_empty() => {
-                Err("its CPUs were chosen for its pod, and its memory is near them".to_owned())
-            }
-            false => self.ledger.can_start_cold(&request).map_err(|why| why.to_string()),
-        };
-        let mut cold = request.clone();
-        cold.wishes.memory.cold_start = ColdStart::Cold;
-        let why = match can {
-            Ok(()) if offer(&self.ledger, &cold).is_ok() => return (cold, Cold::Until(until)),
-            Ok(()) => "there is no place with slow memory for it".to_owned(),
-            Err(why) => why,
-        };
-        let text = format!("annotation `cold-start` has no effect: {why}");
-        warnings.push(Warning { kind: WarningKind::NoEffect, text });
-        (request, Cold::No)
-    }
-
-    /// A container has been placed so.
-    pub(crate) fn begin_cold(&mut self, id: ContainerId, cold: Cold) {
-        let Some(container) = self.containers.get_mut(&id) else { return };
-        container.cold = cold;
-        if let Cold::Until(time) = cold {
-            let text = format!("; starts on slow memory only, until {time:.0}");
-            container.decision.outcome.push_str(&text);
-        }
-    }
-
-    /// As it was before a restart.
-    pub(crate) fn set_cold(&mut self, id: ContainerId, cold: Cold) {
-        if let Some(container) = self.containers.get_mut(&id) {
-            container.cold = cold;
-        }
-    }
-
-    /// When the next cold start ends.
-    pub fn next_warming(&self) -> Option<Timestamp> {
-        let times = self.containers.values().filter_map(|it| match it.cold {
-            Cold::Until(time) => Some(time),
-            Cold::No | Cold::Over => None,
-        });
-        times.min()
-    }
-
-    /// None has longer to go than its pod wants.
-    fn bound_cold_starts(&mut self, now: Timestamp) {
-        for container in self.containers.values_mut() {
-            let Cold::Until(time) = container.cold else { continue };
-            let wanted = read_annotations(&container.spec, &self.rules).0.tuning.cold_start;
-            let wanted = wanted.and_then(|it| SignedDuration::try_from(it).ok());
-            // A container that has lost the annotation has waited long enough.
-            let latest = now.checked_add(wanted.unwrap_or_default()).unwrap_or(now);
-            container.cold = Cold::Until(time.min(latest));
-        }
-    }
-
-    /// Ends the cold starts that have lasted long enough.
-    pub(crate) fn end_cold_starts(&mut self, now: Timestamp, step: &mut Step) {
-        self.bound_cold_starts(now);
-        if self.next_warming().is_none_or(|it| it > now) {
-            return;
-        }
-        let due = self.containers.iter().filter(|(_, it)| match it.cold {
-            Cold::Until(time) => time <= now,
-            Cold::No | Cold::Over => false,
-        });
-        let due: Vec<ContainerId> = due.map(|(id, _)| *id).collect();
-        for id in due {
-            self.end_cold_start(id, step);
-        }
-    }
-
-    /// Told like any other change: journal, log and `explain`.
-    fn end_cold_start(&mut self, id: ContainerId, step: &mut Step) {
-        let held = self.ledger.allocation(id);
-        let before = held.map(|held| self.place_before(id, held)).unwrap_or_default();
-        let from = held.map(|held| held.mems.to_string()).unwrap_or_default();
-        let Some(container) = self.containers.get(&id) else { return };
-        let (request, _) = self.request(id, &container.spec);
-        let to = self.ledger.end_cold_start(id, &request.wishes.memory);
-        let Some(container) = self.containers.get_mut(&id) else { return };
-        // Also for one that has lost its place, so that this is not due for ever.
-        container.cold = Cold::Over;
-        let Some(to) = to else { return };
-        let (to, why) = (to.to_string(), "because its cold start is over".to_owned());
-        container.decision.note_move(&format!("memory nodes {from}"), &to, &why);
-        container.touched = self.steps;
-        let container = container.full_name();
-        step.history.push(self.relocation(id, By::ColdStart, before, &why));
-        step.notes.push(Note::Warmed { container, from, to });
-        step.records.extend(self.placed_record(id));
     }
 }

@@ -22,11 +22,12 @@ use bayplan_rebalance::Knob;
 use bayplan_types::Bytes;
 
 use crate::compactor::Compactor;
+use crate::container::Container;
 use crate::event::{Note, Step};
 use crate::history::By;
 use crate::record::Record;
 use crate::settings::CompactionConfig;
-use crate::state::{Container, NodeState};
+use crate::state::NodeState;
 
 impl NodeState {
     /// Containers are moved as far as this allows.

@@ -1,20 +1,18 @@
 //! Why a container is where it is, in words that outlive the ledger. In: an offer or a refusal. Out: a row per pool.
 
 use bayplan_allocator::{
-    Allocation, Considered, Offer, Part, Pools, Preserve, Refusal, Rejection, Request, Score,
-    Wishes,
+    Allocation, Considered, Part, Pools, Preserve, Rejection, Request, Score, Wishes,
 };
 use bayplan_types::{Bytes, MemoryKind, MilliCpu};
-use bayplan_workload::NewContainer;
-use bayplan_workload::annotations::{Sources, Warning, WarningKind};
+use bayplan_workload::annotations::{Warning, WarningKind};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::claims::shown_cpus;
 use crate::criteria::Criteria;
-use crate::state::NodeState;
-use crate::status::LEFT_ALONE;
 
+/// For people.
+pub(crate) const LEFT_ALONE: &str = "left alone";
 /// Devices that are named in what was asked.
 const NEAR_SHOWN_MAX: usize = 3;
 
@@ -105,39 +103,6 @@ impl Verdict {
     }
 }
 
-impl NodeState {
-    /// What was asked and what came of it.
-    pub(crate) fn decision(
-        &self,
-        spec: &NewContainer,
-        request: &Request,
-        offered: Result<&Offer, &Refusal>,
-        warnings: Vec<Warning>,
-        now: Timestamp,
-    ) -> Decision {
-        let pools = self.ledger.pools();
-        let sources = Sources::new(spec);
-        let why = |rejection: &Rejection| match sources.render(rejection, request) {
-            Some(sources) => format!("{rejection} ({sources})"),
-            None => rejection.to_string(),
-        };
-        let (outcome, considered) = match offered {
-            Ok(offer) => (render_outcome(pools, request, offer.allocation()), offer.considered()),
-            Err(refusal) => {
-                let told = render_refusal(&refusal.considered, why);
-                (format!("refused: {told}"), &refusal.considered[..])
-            }
-        };
-        let mut warnings = texts(warnings);
-        warnings.extend(offered.ok().and_then(|offer| render_lacking(request, offer.allocation())));
-        let held = offered.ok().map(Offer::allocation);
-        warnings.extend(held.and_then(|held| render_unused_kinds(pools, request, held)));
-        let winner = considered.iter().filter_map(|row| row.outcome.as_ref().ok()).max();
-        let rows = considered.iter().map(|row| render_row(pools, row, winner, why));
-        Decision { at: now, asked: render_asked(request), outcome, pools: rows.collect(), warnings }
-    }
-}
-
 /// Which huge pages the machine had too few of.
 pub(crate) fn render_lacking(request: &Request, held: &Allocation) -> Option<String> {
     let lacking = held.huge_pages_lacking(request).into_iter();
@@ -222,7 +187,7 @@ pub(crate) fn render_asked(request: &Request) -> String {
 }
 
 /// What a container has got that asked for this.
-fn render_outcome(pools: &Pools, request: &Request, allocation: &Allocation) -> String {
+pub(crate) fn render_outcome(pools: &Pools, request: &Request, allocation: &Allocation) -> String {
     let Wishes { claimed, preserve, .. } = &request.wishes;
     if claimed.is_empty() || preserve.cpus {
         return render_place(pools, allocation);
@@ -261,7 +226,10 @@ fn with_memory(mut place: String, preserve: Preserve) -> String {
 }
 
 /// What the widest pool lacks; where that is only too wide or too far away, what the best of the others lacks.
-fn render_refusal(considered: &[Considered], why: impl Fn(&Rejection) -> String) -> String {
+pub(crate) fn render_refusal(
+    considered: &[Considered],
+    why: impl Fn(&Rejection) -> String,
+) -> String {
     let rejections = || considered.iter().filter_map(|row| row.outcome.as_ref().err());
     // A request that lacks CPUs has the memory.
     let free = |rejection: &&Rejection| match rejection {
@@ -282,7 +250,7 @@ fn render_refusal(considered: &[Considered], why: impl Fn(&Rejection) -> String)
     }
 }
 
-fn render_row(
+pub(crate) fn render_row(
     pools: &Pools,
     row: &Considered,
     winner: Option<&Score>,

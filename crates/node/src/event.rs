@@ -1,18 +1,15 @@
 //! What can happen to the node, and what must be done about it. Values only.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use bayplan_allocator::policy::{Policy, surviving_pools};
-use bayplan_allocator::{ContainerId, Pools};
+use bayplan_allocator::ContainerId;
 use bayplan_enforcement::Plan;
-use bayplan_topology::{Device, Topology};
-use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
+use bayplan_types::Pinning;
 use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, PodFacts, Resources, Ticket};
 use jiff::Timestamp;
 
 use crate::colocation::Colocation;
-use crate::history::{By, Entry, Kind, ProposalForm};
+use crate::history::{Entry, Kind, ProposalForm};
 use crate::huge_pages::HugePagesNow;
 use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::occupancy::Occupancy;
@@ -21,6 +18,9 @@ use crate::record::Record;
 use crate::resources_file::FileNews;
 use crate::status::{Explanation, Status};
 use crate::turned::Turned;
+
+pub use crate::note::Note;
+pub use crate::reconfigure::{ChangedMachine, fingerprint};
 
 /// Something happened, or a question is asked.
 #[derive(Clone, Debug)]
@@ -154,57 +154,6 @@ pub struct FailedWrite {
     pub is_gone: bool,
 }
 
-/// The machine as it is now, in the words of the state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChangedMachine {
-    /// Its pools.
-    pub pools: Pools,
-    /// Names its shape.
-    pub fingerprint: String,
-    /// Its devices.
-    pub devices: Arc<[Device]>,
-    /// What of the configuration does not fit it.
-    pub notes: Vec<Note>,
-    /// What was read of it, for the history.
-    pub files: Option<Arc<str>>,
-}
-
-impl ChangedMachine {
-    /// What becomes of the configured reserved CPUs on this machine is for [`surviving_pools`] to say, and is noted.
-    pub fn new(topology: &Topology, policy: Policy, reserved: &CpuSet) -> ChangedMachine {
-        let pools = surviving_pools(topology, policy, reserved);
-        let mut notes = Vec::new();
-        if pools.reserved() != reserved {
-            let instead = match pools.reserved() {
-                none if none.is_empty() => "system pods share with all others".to_owned(),
-                left => format!("system pods run on {left}"),
-            };
-            let online = topology.cpus();
-            let message = format!("reservedCpus are {reserved}, online are {online}; {instead}");
-            notes.push(Note::Failure { kind: "reserved_offline", message });
-        }
-        let kept_out = topology.isolated().difference(pools.reserved());
-        let shared = kept_out.difference(pools.isolated());
-        if !shared.is_empty() {
-            let message =
-                format!("nothing is online but isolated CPUs; containers run on {shared}");
-            notes.push(Note::Failure { kind: "isolated_shared", message });
-        }
-        let devices = topology.devices().into();
-        ChangedMachine { pools, fingerprint: fingerprint(topology), devices, notes, files: None }
-    }
-
-    /// With what was read of it, in the text form of `bayplan snapshot`.
-    pub fn with_files(self, files: Option<Arc<str>>) -> ChangedMachine {
-        ChangedMachine { files, ..self }
-    }
-}
-
-/// The shape of a machine as the journal has it.
-pub fn fingerprint(topology: &Topology) -> String {
-    format!("{:016x}", topology.fingerprint())
-}
-
 /// What the runtime says is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeView {
@@ -281,137 +230,6 @@ pub enum Answer {
     PoolEnvironment(Option<Vec<(String, String)>>),
     /// To `Explain`; empty when nothing matches.
     Explanations(Vec<Explanation>),
-}
-
-/// Something worth a log line and a metric.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// A container was placed.
-    Placed {
-        /// `namespace/pod/container`.
-        container: String,
-        /// Its CPUs.
-        cpus: String,
-        /// Its pool.
-        pool: String,
-        /// Class of its CPUs.
-        class: CpuClass,
-        /// Its QoS class.
-        qos: Option<QosClass>,
-    },
-    /// No pool can hold it.
-    Refused {
-        /// `namespace/pod/container`.
-        container: String,
-        /// Why.
-        why: String,
-    },
-    /// A resize was refused as before.
-    RefusedAgain {
-        /// `namespace/pod/container`.
-        container: String,
-        /// Why.
-        why: String,
-        /// How often until now.
-        times: u64,
-    },
-    /// A resize that was refused is not asked for any more.
-    RefusalsOver {
-        /// `namespace/pod/container`.
-        container: String,
-        /// How often it was refused.
-        times: u64,
-        /// What has become of it.
-        how: &'static str,
-    },
-    /// A container that bayplan did not place was taken over.
-    Adopted {
-        /// `namespace/pod/container`.
-        container: String,
-        /// How.
-        how: String,
-    },
-    /// A container gave everything back.
-    Released {
-        /// `namespace/pod/container`.
-        container: String,
-        /// Why.
-        why: String,
-    },
-    /// A container that owns CPUs got others.
-    Moved {
-        /// `namespace/pod/container`.
-        container: String,
-        /// For what.
-        by: By,
-        /// Its CPUs until then.
-        from: String,
-        /// Its CPUs from then on.
-        to: String,
-        /// What for, and what it costs.
-        why: String,
-    },
-    /// A container has fewer memory nodes.
-    Narrowed {
-        /// `namespace/pod/container`.
-        container: String,
-        /// Its memory nodes until then.
-        from: String,
-        /// Its memory nodes from then on.
-        to: String,
-        /// What for, and what it may cost.
-        why: String,
-    },
-    /// A container's cold start is over.
-    Warmed {
-        /// `namespace/pod/container`.
-        container: String,
-        /// Its memory nodes until then.
-        from: String,
-        /// Its memory nodes from then on.
-        to: String,
-    },
-    /// An operator has chosen another mode.
-    ModeChanged {
-        /// The one until then.
-        from: Mode,
-        /// The one from then on.
-        to: Mode,
-    },
-    /// CPUs or memory nodes came or went, and every container that had to move has another place.
-    MachineChanged {
-        /// All that are online now.
-        cpus: String,
-        /// Those that were not before.
-        came: String,
-        /// Those that are no longer.
-        went: String,
-        /// Containers that were placed anew.
-        moved: usize,
-        /// Containers for which there was no place, and which share.
-        displaced: usize,
-    },
-    /// Another configuration holds.
-    ConfigChanged {
-        /// Containers that are elsewhere because of it.
-        moved: usize,
-    },
-    /// A group was made, has other CPUs, or is over.
-    GroupChanged {
-        /// Its type and number.
-        group: String,
-        /// Its CPUs from then on; empty when it is over.
-        cpus: String,
-    },
-    /// The files that tell of a change did so, and it is the same machine.
-    MachineUnchanged,
-    /// Something that an operator should know. `kind` is a fixed word.
-    Failure {
-        /// For the metric.
-        kind: &'static str,
-        /// For the log.
-        message: String,
-    },
 }
 
 /// Everything that follows from one event.

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::groups::GroupForm;
 use crate::mode::Mode;
+use crate::names::matches;
 use crate::record::{AllocationForm, ContainerForm, ResourcesForm};
-use crate::state::view::matches;
 
+pub use crate::place::Place;
 pub use proposal::{CulpritForm, FindingForm, ProposalForm, VerdictForm, past_proposals};
 
 /// The directory of the history below the state directory.
@@ -238,24 +239,6 @@ impl Who {
         let by_id = self.runtime_id.as_ref().is_some_and(|id| id.starts_with(name));
         by_id || matches(&self.full_name(), name)
     }
-}
-
-/// Where a container is. What is not known is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Place {
-    /// Its pool; `reserved` for one on the reserved CPUs.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub pool: String,
-    /// CPUs that no other container runs on.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub own: String,
-    /// All that it may run on.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub cpus: String,
-    /// Its memory nodes.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub mems: String,
 }
 
 /// A machine.

@@ -10,6 +10,7 @@
 //! | [`decision`], [`criteria`], [`status`] | what is told of all that |
 //! | [`mode`], [`reconfigure`], [`settings`] | what an operator changes |
 //! | [`compaction`], [`narrowing`], [`cold_start`], [`claims`], [`turned`], [`sent`], [`colocation`], [`overflow`], [`huge_pages`] | one concern each |
+//! | `state/` | what follows from each of them in the state: one file for each concern |
 //! | [`groups`] | types of groups, and which containers are in which group |
 //! | [`occupancy`], [`resources_file`] | what runs where, for kernel files and for the containers themselves |
 
@@ -20,6 +21,7 @@ pub mod cold_start;
 pub mod colocation;
 pub mod compaction;
 pub mod compactor;
+mod container;
 pub mod criteria;
 pub mod decision;
 pub mod event;
@@ -29,9 +31,12 @@ pub mod history;
 pub mod huge_pages;
 pub mod known;
 pub mod mode;
+mod names;
 pub mod narrowing;
+mod note;
 pub mod occupancy;
 pub mod overflow;
+mod place;
 pub mod proposals;
 pub mod reconcile;
 pub mod reconfigure;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, NoHome, Part};
+use bayplan_allocator::{ContainerId, NoHome};
 use bayplan_types::{CpuClass, CpuSet, MilliCpu, NodeSet, QosClass};
 use bayplan_workload::annotations::{Tuning, read_annotations};
 use bayplan_workload::{NewContainer, RequestRules};
 
-use crate::state::NodeState;
-use crate::turned::Turned;
+use crate::turned::{Turn, Turned};
 
 /// The node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,6 +105,12 @@ pub fn tuning_of(container: &NewContainer, rules: &RequestRules) -> Tuning {
 }
 
 impl Occupancy {
+    /// Whether all of these is turned of which the containers are there.
+    pub fn has_turned(&self, turned: &Turned) -> bool {
+        let is_there = |turn: &Turn| self.occupants.iter().any(|it| it.id == turn.target);
+        turned.iter().all(|(number, turn)| self.turned.get(number).is_some() || !is_there(turn))
+    }
+
     /// CPUs that BestEffort containers may run on; of one with a CPU set that is not known, all without an owner.
     pub fn best_effort_cpus(&self) -> CpuSet {
         let lowest =
@@ -114,59 +119,5 @@ impl Occupancy {
             true => all.union(&self.reserved).union(&self.shared),
             false => all.union(&it.cpus),
         })
-    }
-}
-
-impl NodeState {
-    /// Which containers run where. Grows with the containers; asked for after something has changed, and not on kubelet's way.
-    pub fn occupancy(&self) -> Occupancy {
-        let pools = self.ledger.pools();
-        let mut occupants: Vec<Occupant> = self
-            .containers
-            .iter()
-            .filter_map(|(id, container)| {
-                let allocation = self.ledger.allocation(*id)?;
-                Some(Occupant {
-                    id: *id,
-                    name: container.full_name(),
-                    runtime_id: container.runtime_id.clone()?,
-                    spec: Arc::clone(&container.spec),
-                    tuning: Arc::new(tuning_of(&container.spec, &self.rules)),
-                    class: allocation.class(),
-                    cpus: self.cpus_of(*id, allocation),
-                    exclusive: allocation.exclusive.clone(),
-                    mems: match allocation.terms.preserve.memory {
-                        true => NodeSet::new(),
-                        false => self.mems_of(*id, allocation),
-                    },
-                    home: self.home_of(*id, allocation),
-                    is_left_alone: allocation.terms.preserve.cpus,
-                    is_claimed: container.claim.is_pinned(),
-                    is_immovable: allocation.terms.is_immovable
-                        || allocation.terms.part.runs_on_others(),
-                    may_share_elsewhere: allocation.may_share_elsewhere(),
-                    is_together: !matches!(allocation.terms.part, Part::Alone | Part::Inside(_)),
-                })
-            })
-            .collect();
-        occupants.sort_by(|a, b| a.name.cmp(&b.name).then(a.runtime_id.cmp(&b.runtime_id)));
-        let groups = self.groups.instances.iter().map(|(id, it)| OccupiedGroup {
-            name: it.name(),
-            cpus: self.ledger.group_cpus(*id),
-            cpu_class: self.groups.kind(&it.kind).and_then(|kind| kind.cpu_class.clone()),
-        });
-        Occupancy {
-            groups: groups.collect(),
-            occupants,
-            reserved: pools.reserved().clone(),
-            shared: self.ledger.free().clone(),
-            is_restored: self.is_restored(),
-            is_at_rest: self.is_at_rest(),
-            is_rebalance_paused: self.is_rebalance_paused,
-            turned: self.turned_now(),
-            budget: self.budget_now(),
-            lent: self.lent_now(),
-            step: self.steps,
-        }
     }
 }

@@ -13,12 +13,12 @@ use bayplan_workload::annotations::may_claim;
 use jiff::Timestamp;
 
 use crate::claims::shown_cpus;
-use crate::decision::{Decision, render_cpus, texts};
+use crate::container::{Phase, full_name, warning_notes};
+use crate::decision::{Decision, LEFT_ALONE, render_cpus, texts};
 use crate::event::{Answer, Note, RuntimeView, Seen, Step};
 use crate::history::{Entry, Kind};
 use crate::record::Record;
-use crate::state::{NodeState, Phase, full_name, warning_notes};
-use crate::status::LEFT_ALONE;
+use crate::state::NodeState;
 
 impl NodeState {
     /// Puts a container into the narrowest shared pool around `cpus`; the machine, where that has no shared CPU, or where its CPUs

@@ -23,8 +23,8 @@ use crate::cold_start::Cold;
 use crate::decision::Decision;
 use crate::facts_form::{AssignedForm, FactsForm};
 use crate::groups::GroupForm;
-use crate::history::Place;
 use crate::mode::Mode;
+use crate::place::Place;
 
 pub use lines::{LineWriter, PodTexts};
 

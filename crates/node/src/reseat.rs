@@ -23,11 +23,12 @@ use bayplan_allocator::{
 use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 use jiff::Timestamp;
 
+use crate::container::Phase;
 use crate::decision::Decision;
 use crate::event::{Answer, ChangedMachine, Note, Step};
 use crate::history::By;
 use crate::record::{AllocationForm, Elsewhere, Live};
-use crate::state::{NodeState, Phase};
+use crate::state::NodeState;
 
 /// Added to the decision about a container that takes its earlier place again.
 const BACK: &str = "; its earlier place counts again: the machine has its earlier shape";

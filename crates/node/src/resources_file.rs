@@ -9,9 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_allocator::ContainerId;
 use bayplan_types::{CpuSet, MemoryKind, NodeSet};
 
-use crate::event::{RuntimeView, Step};
-use crate::state::{NodeState, Phase};
-
 /// The file's name in the container's directory, as in CRI Resource Manager and nri-plugins.
 pub const FILE: &str = "resources.sh";
 
@@ -50,8 +47,8 @@ impl FileNews {
 /// Whether containers are told, and what.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tellings {
-    is_on: bool,
-    told: BTreeMap<ContainerId, String>,
+    pub(crate) is_on: bool,
+    pub(crate) told: BTreeMap<ContainerId, String>,
 }
 
 /// The directory of a container. `None` where its names cannot be one: they come from a client, and are to lead nowhere else.
@@ -66,16 +63,16 @@ pub fn dir_name(pod_id: &str, name: &str, attempt: u32) -> Option<String> {
 
 /// What a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Resources {
-    shared: CpuSet,
-    exclusive: CpuSet,
-    isolated: CpuSet,
-    mems: NodeSet,
+pub(crate) struct Variables {
+    pub(crate) shared: CpuSet,
+    pub(crate) exclusive: CpuSet,
+    pub(crate) isolated: CpuSet,
+    pub(crate) mems: NodeSet,
 }
 
-impl Resources {
+impl Variables {
     /// Every variable is there, also an empty one: a script that reads the file again must not keep the value from before.
-    fn render(&self, kind: impl Fn(MemoryKind) -> NodeSet) -> String {
+    pub(crate) fn render(&self, kind: impl Fn(MemoryKind) -> NodeSet) -> String {
         let of = |wanted: MemoryKind| self.mems.intersection(&kind(wanted)).to_string();
         let lines = [
             ("SHARED_CPUS", self.shared.to_string()),
@@ -88,66 +85,6 @@ impl Resources {
             ("CXL_MEMS", of(MemoryKind::Cxl)),
         ];
         lines.iter().map(|(name, value)| format!("{name}=\"{value}\"\n")).collect()
-    }
-}
-
-impl NodeState {
-    /// Containers are told of their CPUs and memory nodes from now on.
-    pub fn with_tellings(mut self, is_on: bool) -> NodeState {
-        self.tellings.is_on = is_on;
-        self
-    }
-
-    /// What has changed since the last time.
-    pub(crate) fn note_files(&mut self, step: &mut Step) {
-        if !self.tellings.is_on {
-            return;
-        }
-        let mut told = BTreeMap::new();
-        for (id, container) in &self.containers {
-            let spec = &container.spec;
-            let Some(dir) = dir_name(&spec.pod.id, &spec.name, spec.attempt) else { continue };
-            let Some(text) = self.resources_text(*id) else { continue };
-            if self.tellings.told.get(id) != Some(&text) {
-                let is_new = container.phase == Phase::Creating;
-                let (text, container) = (text.clone(), container.runtime_id.clone());
-                step.files.changed.push(ResourcesFile { dir, container, text, is_new });
-            }
-            told.insert(*id, text);
-        }
-        self.tellings.told = told;
-    }
-
-    /// A container that has ended keeps its file until the runtime has removed it: its last process may still read it.
-    pub(crate) fn note_kept_files(&self, view: &RuntimeView, step: &mut Step) {
-        if !self.tellings.is_on {
-            return;
-        }
-        let seen = view.containers.values().map(|it| dir_name(&it.pod_id, &it.name, it.attempt));
-        let held = self.containers.values().map(|it| &it.spec);
-        let held = held.map(|spec| dir_name(&spec.pod.id, &spec.name, spec.attempt));
-        step.files.kept = Some(seen.chain(held).flatten().collect());
-    }
-
-    /// `None` for a container that has its CPUs left alone, because where it runs is not known.
-    fn resources_text(&self, id: ContainerId) -> Option<String> {
-        let allocation = self.ledger.allocation(id)?;
-        let pinning = self.pinning(id)?;
-        let pools = self.ledger.pools();
-        if pinning.cpus.is_empty() {
-            return None;
-        }
-        let own = match self.is_restored() {
-            true => CpuSet::new(),
-            false => allocation.exclusive.clone(),
-        };
-        let resources = Resources {
-            shared: pinning.cpus.difference(&own),
-            exclusive: own.difference(pools.isolated()),
-            isolated: own.intersection(pools.isolated()),
-            mems: pinning.mems,
-        };
-        Some(resources.render(|kind| pools.memory_of_kind(kind)))
     }
 }
 
@@ -175,11 +112,11 @@ mod tests {
 
     #[test]
     fn every_variable_is_there_also_without_a_value() {
-        let resources = Resources {
+        let resources = Variables {
             shared: "4-5".parse().unwrap(),
             exclusive: "0-1".parse().unwrap(),
             mems: "0,2".parse().unwrap(),
-            ..Resources::default()
+            ..Variables::default()
         };
         let kinds = |kind| match kind {
             MemoryKind::Dram => "0-1".parse().unwrap(),

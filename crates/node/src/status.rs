@@ -4,7 +4,7 @@ use bayplan_types::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::decision::Decision;
+use crate::decision::{Decision, LEFT_ALONE};
 use crate::facts_form::FactsForm;
 use crate::mode::Mode;
 use crate::narrowing::render_moved;
@@ -264,9 +264,6 @@ pub struct NarrowingStatus {
 fn is_false(flag: &bool) -> bool {
     !flag
 }
-
-/// For people.
-pub(crate) const LEFT_ALONE: &str = "left alone";
 
 impl ContainerStatus {
     /// Exclusive CPUs in words; empty where it has none.

@@ -129,7 +129,13 @@ impl<A: InEvent> FrontEnd<A> {
             self.known().creating.remove(&made.id);
             Err(text)
         };
-        let pinning = match self.agent.admit(ticket, container).await {
+        let admission = self.agent.admit(ticket, container).await;
+        if !self.is_creating(&made.id, ticket) {
+            // The connection has ended meanwhile, which the node has heard before there was anything that could end.
+            self.agent.created(ticket, CreateOutcome::Unknown).await;
+            return Err("the connection has ended".to_owned());
+        }
+        let pinning = match admission {
             Admission::Place(pinning) => pinning,
             Admission::PassThrough => return Ok(Reply::default()),
             Admission::Refuse(text) | Admission::Unavailable(text) => return refused(text),
@@ -156,6 +162,10 @@ impl<A: InEvent> FrontEnd<A> {
             adjust.args = said.command.unwrap_or_default();
         }
         Ok(Reply { adjust, update: updates(let_go) })
+    }
+
+    fn is_creating(&self, id: &str, ticket: Ticket) -> bool {
+        self.known().creating.get(id).is_some_and(|it| it.ticket == ticket)
     }
 
     /// As kubelet counts, where the runtime passes that on; otherwise as this connection has seen.

@@ -10,7 +10,6 @@ mod detect;
 mod knob;
 mod ladder;
 mod lending;
-pub mod plant;
 mod proposal;
 mod rebalancer;
 mod render;

@@ -55,7 +55,7 @@ fn write_bill_of_materials(tools: &Path, out: &Path) -> anyhow::Result<()> {
     // The tool writes one for each member of the workspace.
     let crates = fs::read_dir(workspace().join("crates"))?.map(|it| it.map(|it| it.path()));
     let mut members = crates.collect::<Result<Vec<PathBuf>, _>>()?;
-    members.extend(["tests", "benches"].map(|it| workspace().join(it)));
+    members.extend(["tests", "tests/plant", "benches"].map(|it| workspace().join(it)));
     for member in members {
         let file = member.join(BILL_OF_MATERIALS).with_extension("cdx.json");
         if member.ends_with("cli") {

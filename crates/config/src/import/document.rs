@@ -3,13 +3,9 @@
 //! A custom resource is known by its kind, a ConfigMap by its name or by the keys of its data, a bare file by keys that only one system has. What surrounds the
 //! configuration (`apiVersion`, `metadata`, the quoting of a ConfigMap) is taken off here.
 
-use super::{ImportError, Input};
+use super::input::{ImportError, Input};
 use crate::cmk::Pools;
 use crate::yaml::{Node, Position, Value, parse_yaml};
-
-/// For messages.
-pub(super) const KNOWN: &str = "TopologyAwarePolicy and BalloonsPolicy of nri-plugins, the file and the ConfigMaps of CRI Resource Manager, the directory and the ConfigMap \
-     of CMK, KubeletConfiguration, NodeSLO and slo-controller-config of Koordinator, and the resources of Kubernetes Power Manager";
 
 /// The system, and the form of its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,15 @@ use serde::Serialize;
 use super::document::{entries, items};
 use crate::yaml::{Node, Position, Value};
 
+/// What came of the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// A configuration of bayplan.
+    pub text: String,
+    /// One per key of the files, in their order.
+    pub notes: Vec<Note>,
+}
+
 /// What became of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "fate", content = "why")]

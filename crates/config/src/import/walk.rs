@@ -6,9 +6,9 @@
 use bayplan_topology::Topology;
 
 use super::document::{Document, entries};
+use super::input::Target;
 use super::output::{Step, Yaml, render_comment};
-use super::report::{Counts, Fate, Note, count_keys, shorten};
-use super::{Imported, Target};
+use super::report::{Counts, Fate, Imported, Note, count_keys, shorten};
 use crate::yaml::{Node, Position, Value};
 
 /// The name of a key, and what becomes of it.

@@ -3,70 +3,34 @@
 
 mod arrivals;
 mod cgroups;
-mod isolation;
+mod gathered;
+pub(super) mod isolation;
+mod plain_owners;
 mod power;
 mod resctrl;
 mod turned;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bayplan_enforcement::{Original, Reclaim, Settings, Slot, Unmovable};
-use bayplan_host::ContainerCgroup;
+use bayplan_enforcement::{Original, Slot, Unmovable};
 use bayplan_host::kernel::Kernel;
 use bayplan_node::occupancy::{Occupancy, Occupant};
 
-pub(crate) use arrivals::Arrivals;
 pub(super) use cgroups::KnownFiles;
-pub(crate) use cgroups::{NO_RECLAIM_CLASS, asks_for_isolation, has_isolcpus_only, patterns_of};
-pub(crate) use isolation::Isolations;
+pub(crate) use cgroups::{asks_for_isolation, has_isolcpus_only, patterns_of};
+pub(crate) use gathered::{Gathered, TurnedSlots};
 pub(super) use power::{PowerCache, gather_power};
 pub(crate) use resctrl::{ClassesKnown, SCARCE, check_classes};
-pub(crate) use turned::{TurnedSlots, class_group};
+pub(crate) use turned::class_group;
 
+use self::arrivals::Arrivals;
 use crate::config::Config;
 use crate::enforcer::groups::GroupWork;
 
-/// What is wanted.
-#[derive(Debug, Default)]
-pub(crate) struct Gathered {
-    pub(crate) settings: Settings,
-    /// What is wanted and cannot be had here, a sentence each.
-    pub(crate) problems: Vec<String>,
-    /// Something is wanted of a group that is not there yet.
-    pub(crate) lacks_groups: bool,
-    /// Where such groups come.
-    pub(crate) arrivals: Arrivals,
-    /// Groups of resctrl, and the threads that belong into them.
-    pub(crate) groups: GroupWork,
-    /// Which files belong to what the rebalancer has turned.
-    pub(crate) turned: TurnedSlots,
-    /// Of those that are a class, the container with threads in it.
-    pub(crate) turned_threads: BTreeMap<u64, String>,
-    /// How far CPUs are kept from others.
-    pub(crate) isolations: Isolations,
-    /// Containers from which idle memory is reclaimed.
-    pub(crate) reclaims: Vec<Reclaim>,
-    /// The groups of containers that a family has looked for, by the runtime's ids.
-    pub(crate) cgroups: BTreeMap<String, ContainerCgroup>,
-}
-
-impl Gathered {
-    /// Everything is given back.
-    pub(crate) fn nothing(kernel: &mut dyn Kernel) -> Gathered {
-        let plan = resctrl::without_groups(kernel);
-        Gathered { groups: GroupWork { plan, ..GroupWork::default() }, ..Gathered::default() }
-    }
-}
-
-impl Gathered {
-    fn add(&mut self, mut settings: Settings, problems: Vec<String>) {
-        // To append makes the whole map anew.
-        match settings.len() < self.settings.len() / 8 {
-            true => self.settings.extend(settings),
-            false => self.settings.append(&mut settings),
-        }
-        self.problems.extend(problems);
-    }
+/// Nothing is wanted: everything is given back.
+pub(crate) fn gather_nothing(kernel: &mut dyn Kernel) -> Gathered {
+    let plan = resctrl::without_groups(kernel);
+    Gathered { groups: GroupWork { plan, ..GroupWork::default() }, ..Gathered::default() }
 }
 
 /// Adds what it wants.
@@ -92,7 +56,7 @@ pub(crate) fn gather(
         family(kernel, config, occupancy, &mut gathered);
     }
     let is_asked = |it: &Occupant| cgroups::asks_for_partition(config, it);
-    isolation::add_plain_owners(kernel, occupancy, is_asked, &mut gathered);
+    plain_owners::add_plain_owners(kernel, occupancy, is_asked, &mut gathered);
     cgroups::gather_interrupts(kernel, config, occupancy, originals, unmovable, &mut gathered);
     gathered
 }

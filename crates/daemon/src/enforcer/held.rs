@@ -7,7 +7,7 @@ use bayplan_enforcement::{FilePlan, Reclaim, Settings, Slot};
 use bayplan_host::kernel::Report;
 use bayplan_node::status::HeldFile;
 
-use crate::enforcer::families::Isolations;
+use crate::enforcer::families::isolation::Isolations;
 
 /// What the last look has brought about, for all containers.
 #[derive(Clone, Debug, Default)]

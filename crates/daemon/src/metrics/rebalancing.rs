@@ -10,6 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::gauge::gauge;
 use crate::config::KNOBS;
 
 /// How proposals that were to be carried out end.
@@ -104,15 +105,15 @@ impl Rebalancing {
 
     /// What the last look has found.
     pub(crate) fn looked(&self, in_force: usize, victims: usize) {
-        self.in_force.set(super::gauge(in_force));
-        self.victims.set(super::gauge(victims));
+        self.in_force.set(gauge(in_force));
+        self.victims.set(gauge(victims));
     }
 
     /// What BestEffort containers get of CPUs that others need or own.
     pub(crate) fn show_best_effort(&self, budget: Option<MilliCpu>, lent: usize) {
         let milli = budget.map_or(0, |it| u32::try_from(it.0).unwrap_or(u32::MAX));
         self.budget.set(f64::from(milli) / 1000.0);
-        self.lent.set(super::gauge(lent));
+        self.lent.set(gauge(lent));
     }
 
     pub(crate) fn show_paused(&self, is_paused: bool) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_cri::upstream::RuntimeError;
 
 use super::*;
-use crate::check::finding;
+use crate::finding::finding;
 use crate::observer::tests::everything;
 use crate::prober::tests::told_with_events;
 use crate::test_support::state;

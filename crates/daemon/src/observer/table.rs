@@ -2,7 +2,7 @@
 
 use bayplan_host::counters::{MonitorCounters, Pressure, Stall, Uncore};
 
-use super::shown::{Labelled, Metric, Values, number, seconds};
+use super::metric::{Labelled, Metric, Values, number, seconds};
 use Values::{OfContainer, OfNode};
 
 const fn counter(

@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::sightings::{Paths, Seen, Sightings};
-use crate::config::{Config, LiveConfig};
+use crate::config::{Config, LiveConfig, counter_choice};
 use crate::hotplug::Ground;
 use crate::inbox::Inbox;
 use crate::lookups::Lookups;
@@ -67,7 +67,7 @@ pub(crate) async fn run_prober(mut task: ProberTask, stop: CancellationToken) {
 
 /// Which counters beside all else; `None` without probes.
 fn wanted(config: &Config) -> Option<CounterChoice> {
-    config.has_probes.then_some(config.counters)
+    config.has_probes.then(|| counter_choice(config.counters))
 }
 
 impl ProberTask {

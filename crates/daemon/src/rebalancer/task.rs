@@ -118,7 +118,7 @@ impl Looker {
     fn is_taken_back(&self, occupancy: &Occupancy, reach: &Reach) -> bool {
         occupancy.is_restored
             || occupancy.is_rebalance_paused
-            || !occupancy.turned.has_all_of(&self.turned, occupancy)
+            || !occupancy.has_turned(&self.turned)
             || self.turned.iter().any(|(_, turn)| !reach.knobs.contains(&turn.knob))
     }
 }

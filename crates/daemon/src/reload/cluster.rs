@@ -3,12 +3,11 @@
 
 use std::path::Path;
 
-use bayplan_node::status::ClusterConfigStatus;
 use jiff::Timestamp;
 
 use crate::cluster_config::{ClusterConfig, Kept, effective};
+use crate::config::check_config_on;
 use crate::reload::{ConfigDiff, Reloader};
-
 use crate::tasks::blocking;
 
 impl Reloader {
@@ -23,7 +22,7 @@ impl Reloader {
         let file = given.map(ClusterConfig::parse).transpose()?;
         let ground = self.0.parts.ground.lock().await;
         if let Some((given, file)) = given.zip(file.as_ref()) {
-            file.check_on(Path::new(&given.name), &ground.topology)?;
+            check_config_on(file, Path::new(&given.name), &ground.topology)?;
         }
         let new = self.known(|known| effective(&known.node, file.as_ref()));
         self.diff(&new, &ground).await
@@ -47,7 +46,7 @@ impl Reloader {
                     known.kept.problem = Some(problem);
                     let since = known.status.cluster.as_ref().map(|it| it.since);
                     let since = since.unwrap_or_else(Timestamp::now);
-                    known.status.cluster = status(&known.kept, since);
+                    known.status.cluster = known.kept.status(since);
                 });
             }
         }
@@ -66,7 +65,7 @@ impl Reloader {
         };
         let mut ground = self.0.parts.ground.lock().await;
         if let Some((file, given)) = &held {
-            file.check_on(Path::new(&given.name), &ground.topology)?;
+            check_config_on(file, Path::new(&given.name), &ground.topology)?;
         }
         let new = self.known(|known| effective(&known.node, held.as_ref().map(|(file, _)| file)));
         let (kept, state_dir) =
@@ -79,22 +78,10 @@ impl Reloader {
         let diff = self.go_on_under(new, &mut ground).await?;
         let is_file_good = self.known(|known| {
             known.kept = Kept { held: held.map(|(file, given)| (given, file)), problem: None };
-            known.status.cluster = status(&known.kept, Timestamp::now());
+            known.status.cluster = known.kept.status(Timestamp::now());
             known.status.problem.is_none()
         });
         self.0.parts.metrics.set_config_file_good(is_file_good);
         Ok(diff)
     }
-}
-
-/// What is shown of it.
-pub(super) fn status(kept: &Kept, since: Timestamp) -> Option<ClusterConfigStatus> {
-    let Kept { held, problem } = kept;
-    let object = held.as_ref().map(|(held, _)| held);
-    (object.is_some() || problem.is_some()).then(|| ClusterConfigStatus {
-        name: object.map(|it| it.name.clone()),
-        generation: object.map(|it| it.generation),
-        since,
-        problem: problem.clone(),
-    })
 }

@@ -8,8 +8,9 @@ use bayplan_types::CpuSet;
 use bayplan_workload::NewContainer;
 use bayplan_workload::annotations::{Field, Warning, WarningKind, Wish, is_allowed_by_rule};
 
+use crate::container::full_name;
 use crate::event::Step;
-use crate::state::{NodeState, full_name};
+use crate::state::NodeState;
 
 /// What came of a request: the request as it counts, and its place.
 pub(super) type Bounded = (Request, Result<Offer, Refusal>);

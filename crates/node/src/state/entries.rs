@@ -5,12 +5,13 @@ use bayplan_types::Pinning;
 use bayplan_workload::{NewContainer, Resources};
 use jiff::Timestamp;
 
+use crate::container::Container;
 use crate::decision::Decision;
 use crate::event::{Note, Step};
 use crate::groups::GroupForm;
 use crate::history::{By, Entry, Kind, MachineForm, NodeForm, Place, Who};
 use crate::record::{AllocationForm, ContainerForm};
-use crate::state::{Container, NodeState};
+use crate::state::NodeState;
 
 /// Failures that the entry of the container tells of as warnings.
 const OF_CONTAINER: [&str; 8] = [

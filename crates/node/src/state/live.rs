@@ -9,11 +9,12 @@ use bayplan_workload::annotations::{Warning, WarningKind, render_changes, with_l
 use bayplan_workload::{NewContainer, PodFacts, RequestSource, request_source};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::container::warning_notes;
 use crate::decision::texts;
 use crate::event::{Answer, Step};
 use crate::facts_form::{Annotated, FactsForm};
 use crate::history::{Entry, Kind};
-use crate::state::{NodeState, warning_notes};
+use crate::state::NodeState;
 use crate::status::KnownView;
 
 /// A container's annotations change at most once in this time; a change that comes sooner counts when its pod is seen the next time.

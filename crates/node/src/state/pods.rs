@@ -6,8 +6,9 @@ use bayplan_allocator::ContainerId;
 use bayplan_workload::{Pod, Resources};
 use jiff::Timestamp;
 
+use crate::container::Phase;
 use crate::event::{Answer, Step};
-use crate::state::{NodeState, Phase};
+use crate::state::NodeState;
 
 impl NodeState {
     /// Kubelet makes a new sandbox for a pod only after the old one has died, and its containers with it.

@@ -4,16 +4,10 @@
 use bayplan_allocator::ContainerId;
 use bayplan_workload::{Admission, NewContainer, Resources};
 
+use super::NodeState;
+use crate::container::{RefusedResize, full_name};
 use crate::decision::Decision;
 use crate::event::{Answer, Note, Step};
-use crate::state::{NodeState, full_name};
-
-/// A resize that kubelet asks for again and again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RefusedResize {
-    asked: Resources,
-    times: u64,
-}
 
 impl NodeState {
     /// What kubelet is told.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use bayplan_types::Pinning;
 
+use crate::container::Phase;
 use crate::event::{Answer, Step};
-use crate::state::{NodeState, Phase};
+use crate::state::NodeState;
 
 impl NodeState {
     /// A container that has changed since `basis`, or is just being changed, is told anyway.

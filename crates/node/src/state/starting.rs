@@ -6,9 +6,10 @@
 use bayplan_types::Pinning;
 use jiff::Timestamp;
 
+use crate::container::{Container, Phase};
 use crate::event::{Answer, Step};
 use crate::record::Record;
-use crate::state::{Container, NodeState, Phase};
+use crate::state::NodeState;
 
 impl NodeState {
     /// The step that changed a container last; `None` where it is not bayplan's.

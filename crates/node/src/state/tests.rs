@@ -27,17 +27,22 @@ mod wishes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayplan_allocator::check_ledger;
 use bayplan_allocator::policy::{Policy, pools};
+use bayplan_allocator::{Part, check_ledger};
 use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu, QosClass};
 use bayplan_workload::annotations::Rule;
-use bayplan_workload::{Pod, Resources};
+use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, Resources};
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{ChangedMachine, RuntimeView, Seen, SeenDetails};
+use crate::container::Phase;
+use crate::event::{
+    Answer, ChangedMachine, Event, FailedWrite, Note, RuntimeView, Seen, SeenDetails, Step,
+};
+use crate::history::Kind;
+use crate::record::Record;
 use crate::record::replay;
 use crate::settings::CompactionConfig;
 use crate::turned::Turn;

@@ -12,11 +12,12 @@ use bayplan_workload::silent::{Member, share, silent};
 use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 
+use crate::container::Container;
 use crate::decision::Decision;
 use crate::event::{Answer, Note, Step};
 use crate::history::By;
 use crate::record::Record;
-use crate::state::{Container, NodeState};
+use crate::state::NodeState;
 
 /// What is undone when the occasion falls through: containers as they were, with what they held.
 #[derive(Debug)]

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use bayplan_allocator::{Allocation, ContainerId, Narrowing, Part};
 use bayplan_types::{CpuClass, CpuSet, Pinning, QosClass};
 
+use crate::decision::LEFT_ALONE;
 use crate::event::Note;
+use crate::names::matches;
 use crate::record::{AllocationForm, ContainerForm, PlacedRecord, RECORD_VERSION, Record};
 use crate::state::NodeState;
 use crate::status::{
-    ClassedCpus, ContainerStatus, Explanation, HeldSets, LEFT_ALONE, NarrowingStatus, PoolStatus,
-    Status,
+    ClassedCpus, ContainerStatus, Explanation, HeldSets, NarrowingStatus, PoolStatus, Status,
 };
 
 impl NodeState {
@@ -225,14 +226,6 @@ impl NodeState {
         }
         found
     }
-}
-
-/// `namespace/pod/container`, any tail of it that begins at a slash, or the pod.
-pub(crate) fn matches(full: &str, name: &str) -> bool {
-    let parts: Vec<&str> = full.split('/').collect();
-    let [namespace, pod, container] = parts[..] else { return full == name };
-    [full, &format!("{pod}/{container}"), container, pod, &format!("{namespace}/{pod}")]
-        .contains(&name)
 }
 
 /// Whether CPUs that a container was found with, or had before an update of it failed, are not those that it is to have.

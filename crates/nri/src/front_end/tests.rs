@@ -10,6 +10,8 @@ use bayplan_workload::{NewContainer, Pod, Resources};
 #[derive(Clone, Default)]
 struct Scribe {
     lines: Arc<Mutex<String>>,
+    /// Notified when the connection has ended.
+    is_lost: Arc<tokio::sync::Notify>,
 }
 
 impl Scribe {
@@ -39,6 +41,9 @@ impl Agent for Scribe {
 
     async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
         let NewContainer { name, attempt, .. } = container;
+        if name == "slow" {
+            self.is_lost.notified().await;
+        }
         self.write(format!("admit {}: {name}, attempt {attempt}", ticket.0));
         match name.as_str() {
             "never" => Admission::Refuse("bayplan: no room".to_owned()),
@@ -88,7 +93,9 @@ impl InEvent for Scribe {
 
     fn synchronized(&self) {}
 
-    fn lost(&self, _why: &str) {}
+    fn lost(&self, _why: &str) {
+        self.is_lost.notify_one();
+    }
 
     fn beside(&self, others: Vec<OtherPlugin>) {
         self.write(format!("beside {others:?}"));
@@ -334,4 +341,19 @@ async fn what_is_under_way_when_the_connection_ends_is_in_doubt() {
         "#]],
     )
     .await;
+}
+
+/// Issue 35: such a container was never heard of again, and kept its CPUs for good.
+#[tokio::test]
+async fn a_creation_that_is_decided_after_the_connection_has_ended_is_in_doubt() {
+    let scribe = Scribe::default();
+    let front_end = FrontEnd::new(scribe.clone());
+    let answering = front_end.answer(hook(Event::CreateContainer, "slow"));
+    let lost = async { front_end.lost("gone") };
+    let (answer, ()) = tokio::join!(answering, lost);
+    assert_eq!(answer, Err("the connection has ended".to_owned()));
+    let lines = scribe.lines.lock().unwrap().clone();
+    let (before, after) = lines.split_once("admit 1: slow, attempt 0\n").unwrap();
+    assert!(before.is_empty() || before == "created 1: Unknown\n", "{before}");
+    assert!(after.starts_with("created 1: Unknown\n"), "{after}");
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_allocator::ContainerId;
 use bayplan_enforcement::{
     BatchWants, BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants,
-    Original, PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot, Unmovable,
-    demotion_setting, partition_slot, plan_reclaims, settings_for_block_io, settings_for_cgroups,
-    settings_for_interrupts, settings_for_partitions,
+    NO_RECLAIM_CLASS, Original, PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot,
+    Unmovable, demotion_setting, partition_slot, plan_reclaims, settings_for_block_io,
+    settings_for_cgroups, settings_for_interrupts, settings_for_partitions,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
@@ -22,12 +22,10 @@ use bayplan_types::{Bytes, CpuClass, CpuSet, QosClass};
 use bayplan_workload::annotations::{CpuPartition, InterruptRule, Tuning, matches_glob};
 use bayplan_workload::{NewContainer, Resources};
 
-use super::Gathered;
+use super::gathered::Gathered;
 use super::isolation::{Isolation, isolated_at_boot};
 use crate::config::{Config, EnforcementMode};
 
-/// In place of a class: none.
-pub(crate) const NO_RECLAIM_CLASS: &str = "none";
 /// linux/capability.h
 const CAP_SYS_ADMIN: u32 = 21;
 

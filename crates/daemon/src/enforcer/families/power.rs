@@ -12,7 +12,7 @@ use bayplan_types::CpuSet;
 use bayplan_workload::annotations::{Tuning, WakeUp};
 use jiff::civil::Time;
 
-use super::Gathered;
+use super::gathered::Gathered;
 use crate::config::{Config, CpuUse};
 
 /// What the machine offers, until it may be something else: reading it takes thousands of small files.

@@ -23,7 +23,7 @@ use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_node::turned::{Turn, Turned};
 use bayplan_rebalance::Knob;
 
-use super::{Gathered, TurnedSlots};
+use super::gathered::{Gathered, TurnedSlots};
 use crate::config::Config;
 
 /// Groups, schemata and threads of all classes, and which containers are monitored; where neither is wanted, our groups go.

@@ -3,8 +3,6 @@
 //!
 //! How far a container may burst is wanted by `cgroups.rs`, with what all others want of that file.
 
-use std::collections::BTreeMap;
-
 use bayplan_enforcement::{
     CgroupVersion, CpuQuota, Setting, Slot, TurnedGroup, burst_slot, suppressed,
 };
@@ -15,11 +13,8 @@ use bayplan_node::turned::Turn;
 use bayplan_rebalance::Knob;
 use bayplan_types::QosClass;
 
-use super::Gathered;
+use super::gathered::Gathered;
 use crate::config::Config;
-
-/// The files of each proposal, by its number; or why there are none.
-pub(crate) type TurnedSlots = BTreeMap<u64, Result<Vec<Slot>, String>>;
 
 /// Adds what turned knobs want. After the families that made the settings that it looks at.
 pub(super) fn gather_turned(
@@ -161,7 +156,7 @@ pub(crate) fn class_group(group: &ContainerCgroup) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
     use bayplan_allocator::{ContainerId, NoHome};

@@ -11,10 +11,11 @@ use bayplan_types::CpuSet;
 use bayplan_workload::NewContainer;
 
 use super::{exact_request, group_request, union_of};
+use crate::container::full_name;
 use crate::event::{Note, Step};
 use crate::groups::{GroupCount, GroupForm, GroupType, Groups, Inside, Instance, Membership, Size};
 use crate::record::{AllocationForm, Record};
-use crate::state::{NodeState, full_name};
+use crate::state::NodeState;
 use crate::status::GroupStatus;
 
 impl NodeState {

@@ -1,0 +1,217 @@
+use std::path::Path;
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+
+use super::*;
+use crate::ConfigFile;
+use crate::parse_config;
+
+/// The section as it is shown, which reads back as the same; or the mistakes.
+fn check(text: &str, expected: Expect) {
+    let shown = match ConfigFile::parse(Path::new("f"), text) {
+        Ok(file) => {
+            let shown = file.settings().to_string();
+            assert_eq!(parse_config(Path::new("f"), &shown).unwrap(), file.config);
+            let section = shown.lines().skip_while(|line| !line.starts_with("cpuClasses:"));
+            let section = section.skip(1).take_while(|line| line.starts_with(' '));
+            let lines = section.filter(|line| !line.trim_start().starts_with('#'));
+            lines.map(|line| format!("{}\n", line.trim())).collect()
+        }
+        Err(errors) => errors.to_string(),
+    };
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn classes_have_the_fields_of_older_systems() {
+    let ours = "\
+cpuClasses:
+  classes:
+    latency: {governor: performance, minFreq: base, maxFreq: turbo, turbo: true, maxLatency: 10us}
+    quiet:
+      maxFreq: 1500MHz
+      energyPerformancePreference: balance-power
+      disabledCstates: [C6, C1E]
+      uncoreMaxFreq: 50%
+    plain:
+  exclusive: latency
+  shared: balance-power
+  idle: quiet
+  timeZone: UTC
+  schedule:
+    - {at: \"22:00\", exclusive: power, shared: none}
+    - {at: \"06:30:00\", exclusive: latency}
+";
+    check(
+        ours,
+        expect![[r#"
+        classes: {"latency":{"governor":"performance","maxFreq":"max","maxLatency":"10us","minFreq":"base","turbo":true},"plain":{},"quiet":{"disabledCstates":["C6","C1E"],"energyPerformancePreference":"balance_power","maxFreq":"1500MHz","uncoreMaxFreq":"50%"}}  # line 3 of the file
+        exclusive: latency  # line 10 of the file
+        shared: balance-power  # line 11 of the file
+        reserved: none
+        idle: quiet  # line 12 of the file
+        schedule: [{"at":"06:30:00","exclusive":"latency"}, {"at":"22:00:00","exclusive":"power","shared":"none"}]  # line 15 of the file
+        timeZone: UTC  # line 13 of the file
+    "#]],
+    );
+    // nri-plugins' list, CRI Resource Manager's kHz.
+    let theirs = "\
+cpuClasses:
+  classes:
+    - name: normal
+      minFreq: 800000
+      maxFreq: 2800000
+      freqGovernor: schedutil
+      energyPerformancePreference: 128
+      uncoreMinFreq: 1000000
+    - {name: default, energyPerformancePreference: default}
+";
+    check(
+        theirs,
+        expect![[r#"
+        classes: {"default":{},"normal":{"energyPerformancePreference":"balance_performance","governor":"schedutil","maxFreq":"2800MHz","minFreq":"800MHz","uncoreMinFreq":"1000MHz"}}  # line 3 of the file
+        exclusive: none
+        shared: none
+        reserved: none
+        idle: none
+        schedule: []
+        timeZone: local
+    "#]],
+    );
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place() {
+    let text = "\
+cpuClasses:
+  classes:
+    none: {}
+    a: fast
+    b:
+      minFreq: soon
+      maxFreq: maxFreq-1MHz
+      turbo: yes
+      maxLatency: 1s
+      disabledCstates: C6
+      pctPriority: high
+      speed: 3
+      governor: [a]
+    b: {}
+  exclusive: nothing
+  shared: [b]
+  timeZone: Atlantis
+  schedule:
+    - {at: \"25:00\"}
+    - {at: \"22\"}
+    - {exclusive: b}
+    - {at: \"22:00\", exclusive: gone, owned: b}
+    - {at: \"22:00\"}
+    - 7
+";
+    check(
+        text,
+        expect![[r#"
+        f:3:5: a class cannot be called `none`
+        f:4:8: `cpuClasses.classes.a`: expected lines of `key: value`
+        f:6:16: `cpuClasses.classes.b.minFreq`: `soon` is not a frequency: a number of kHz, a number with MHz or GHz, a percentage from 0% to 100%, or one of min, base, turbo, max
+        f:7:16: `cpuClasses.classes.b.maxFreq`: `maxFreq-1MHz` is for lowest frequencies only
+        f:9:19: `cpuClasses.classes.b.maxLatency`: `1s` is not a time to wake up: a number of microseconds, also with us or ms, or any
+        f:10:24: `cpuClasses.classes.b.disabledCstates` is not a list such as [C6]
+        f:11:7: `cpuClasses.classes.b.pctPriority`: Speed Select is set through a device that bayplan does not use; take intel-speed-select, and leave this out
+        f:12:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq
+        f:13:17: `cpuClasses.classes.b.governor`: expected one value
+        f:14:5: duplicate class `b`
+        f:15:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are b, performance, balance-performance, balance-power, power
+        f:16:11: `cpuClasses.shared`: expected one value
+        f:17:13: `cpuClasses.timeZone` is `Atlantis`, expected a time zone such as Europe/Berlin or UTC, or local
+        f:19:5: `cpuClasses.schedule` has `gone`, which is no class; known are b, performance, balance-performance, balance-power, power
+        f:19:12: `cpuClasses.schedule`: `25:00` is not a time such as "22:00"
+        f:20:12: `cpuClasses.schedule`: `22` is not a time such as "22:00"
+        f:21:7: `cpuClasses.schedule`: a line without a time: at: "22:00"
+        f:22:38: unknown key `owned` in `cpuClasses.schedule`; known are at, exclusive, shared, reserved, idle
+        f:23:7: `cpuClasses.schedule`: duplicate time
+        f:24:7: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
+    );
+    check(
+        "cpuClasses: {classes: [{minFreq: min}], schedule: 7}\n",
+        expect![[r#"
+        f:1:24: `cpuClasses.classes`: expected a class with a `name`
+        f:1:51: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
+    );
+}
+
+fn turns(rows: &[(&str, &[(CpuUse, &str)])]) -> CpuClasses {
+    let class = |name: &str| (name != "none").then(|| name.to_owned());
+    let turn = |(at, classes): &(&str, &[(CpuUse, &str)])| Turn {
+        at: at.parse().unwrap(),
+        classes: classes.iter().map(|(cpus, name)| (*cpus, class(name))).collect(),
+    };
+    CpuClasses {
+        uses: [(CpuUse::Exclusive, "day".to_owned()), (CpuUse::Shared, "all".to_owned())].into(),
+        schedule: rows.iter().map(turn).collect(),
+        ..CpuClasses::default()
+    }
+}
+
+#[test]
+fn a_line_holds_until_the_next_one_that_says_otherwise() {
+    use CpuUse::{Exclusive, Idle, Shared};
+    let classes = turns(&[
+        ("06:00", &[(Exclusive, "day"), (Idle, "none")]),
+        ("18:00", &[(Shared, "none")]),
+        ("22:00", &[(Exclusive, "night"), (Idle, "sleep"), (Shared, "all")]),
+    ]);
+    let at = |time: &str| {
+        let uses = classes.uses_at(time.parse().unwrap());
+        let uses: Vec<String> =
+            uses.iter().map(|(it, class)| format!("{}={class}", it.name())).collect();
+        format!("{time} {}", uses.join(" "))
+    };
+    let rows = ["00:00", "05:59:59", "06:00", "12:00", "18:00", "21:59", "22:00", "23:59:59"];
+    expect![[r#"
+        00:00 exclusive=night shared=all idle=sleep
+        05:59:59 exclusive=night shared=all idle=sleep
+        06:00 exclusive=day shared=all
+        12:00 exclusive=day shared=all
+        18:00 exclusive=day
+        21:59 exclusive=day
+        22:00 exclusive=night shared=all idle=sleep
+        23:59:59 exclusive=night shared=all idle=sleep"#]]
+    .assert_eq(&rows.map(at).join("\n"));
+    assert_eq!(turns(&[]).uses_at(Time::midnight()), turns(&[]).uses);
+}
+
+#[test]
+fn clocks_are_those_of_the_zone() {
+    let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
+    let zone =
+        |name: &str| CpuClasses { time_zone: Some(name.to_owned()), ..CpuClasses::default() };
+    assert_eq!(zone("UTC").time_of_day(now).to_string(), "12:00:00");
+    // Where there is a database of time zones.
+    if TimeZone::get("Asia/Tokyo").is_ok() {
+        assert_eq!(zone("Asia/Tokyo").time_of_day(now).to_string(), "21:00:00");
+    }
+}
+
+proptest! {
+    #[test]
+    fn between_two_lines_nothing_changes(
+        hours in prop::collection::btree_set(0i8..24, 1..5),
+        names in prop::collection::vec(0u8..4, 5),
+        time in 0i8..24,
+    ) {
+        let names: Vec<String> = names.iter().map(|it| format!("c{it}")).collect();
+        let turn = |(hour, name): (&i8, &String)| Turn {
+            at: Time::constant(*hour, 0, 0, 0),
+            classes: [(CpuUse::Exclusive, Some(name.clone()))].into(),
+        };
+        let schedule: Vec<Turn> = hours.iter().zip(&names).map(turn).collect();
+        // The last one before, on the clock.
+        let before = schedule.iter().rev().find(|turn| turn.at.hour() <= time);
+        let expected = before.or(schedule.last()).unwrap().classes[&CpuUse::Exclusive].clone();
+        let classes = CpuClasses { schedule, ..CpuClasses::default() };
+        let found = classes.uses_at(Time::constant(time, 30, 0, 0));
+        prop_assert_eq!(found.get(&CpuUse::Exclusive).cloned(), expected);
+    }
+}

@@ -1,0 +1,140 @@
+//! The state and the enforcer as a start finds them. In: a configuration, a machine, what earlier daemons have left. Out: what the daemon begins with.
+
+use std::sync::Arc;
+
+use bayplan_allocator::policy::surviving_pools;
+use bayplan_allocator::{Ledger, Pools};
+use bayplan_host::disk::Disks;
+use bayplan_host::journal::Journal;
+use bayplan_host::kernel::{DiskKernel, Kernel as _};
+use bayplan_node::event::fingerprint;
+use bayplan_node::history::Entry;
+use bayplan_node::known::Known;
+use bayplan_node::reconfigure::check_reserved;
+use bayplan_node::record::replay;
+use bayplan_node::state::{NodeState, Origin};
+use bayplan_topology::Topology;
+use jiff::Timestamp;
+
+use crate::check::isolated_reserved;
+use crate::config::{Config, FrontEnd};
+use crate::enforcer::{BOOT_ID, Enforcer, Originals, RestoredFiles, tell_lost};
+use crate::event_loop::tell;
+use crate::hotplug::Machine;
+use crate::keeper::Keeper;
+use crate::metrics::Metrics;
+use crate::resources_dir::{has_files, resources_root};
+use crate::start_error::StartError;
+
+fn pools_at_start(topology: &Topology, config: &Config) -> Result<Pools, StartError> {
+    let reserved = &config.reserved_cpus;
+    check_reserved(topology, reserved).map_err(StartError::Pools)?;
+    let pools = surviving_pools(topology, config.policy, reserved);
+    let missing = reserved.difference(pools.reserved());
+    if !missing.is_empty() {
+        tracing::warn!(
+            "reservedCpus: {missing} are offline; {} are reserved until they are back",
+            pools.reserved()
+        );
+    }
+    if let Some(message) = isolated_reserved(topology, reserved) {
+        tracing::warn!("{message}");
+    }
+    Ok(pools)
+}
+
+/// A node on which nothing runs yet, as this configuration wants it on this machine.
+///
+/// # Errors
+/// [`StartError::Pools`].
+pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, StartError> {
+    let pools = pools_at_start(topology, config)?;
+    let ledger = Ledger::new(Arc::new(pools));
+    let state = NodeState::new(ledger, config.rules(), fingerprint(topology))
+        .with_devices(topology.devices().into())
+        .with_doubt_grace(config.doubt_grace())
+        .with_compaction(config.compaction)
+        .with_narrowing(config.narrows_memory)
+        .with_on_no_capacity(config.on_no_capacity)
+        .with_unasked_placed(config.front_end == FrontEnd::Nri)
+        .with_groups(Arc::clone(&config.groups));
+    Ok(state)
+}
+
+/// The state as the journal has it, and what the history is told of how it came to be.
+pub(crate) async fn restore(
+    config: &Config,
+    machine: &Machine,
+    metrics: &Metrics,
+) -> Result<(NodeState, Keeper, Vec<Entry>), StartError> {
+    let topology = machine.topology();
+    let origin = Origin { config: config.differences().into(), machine: machine.files() };
+    let are_told =
+        !config.resources_directories.is_empty() || has_files(&resources_root(&config.socket));
+    let mut state = new_state(config, topology)?.with_origin(origin).with_tellings(are_told);
+    let opened = Journal::open_on(Arc::clone(&machine.disks().journal), &config.state_dir);
+    let (journal, recovered) = opened.map_err(StartError::Journal)?;
+    for dropped in &recovered.dropped {
+        tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
+    }
+    let live = replay(&recovered.records);
+    let is_torn = !recovered.dropped.is_empty();
+    let known = Known::after_reading(is_torn, &live, &fingerprint(topology));
+    if known.is_partial() {
+        tracing::warn!(
+            "no whole journal of this machine is in {}: containers are created once the runtime has told what runs",
+            config.state_dir.display()
+        );
+    }
+    state = state.with_known(known);
+    if is_torn || live.unreadable > 0 {
+        match journal.set_aside() {
+            Ok(old) => tracing::warn!("the journal as it was is in {}", old.display()),
+            Err(error) => tracing::warn!(%error, "the journal as it was could not be kept"),
+        }
+    }
+    let is_other = |other: &String| *other != fingerprint(topology);
+    if live.fingerprint.as_ref().is_some_and(is_other) {
+        tracing::warn!("the journal is about another machine; what fits this one is used");
+    }
+    if live.unreadable > 0 {
+        tracing::warn!(records = live.unreadable, "unreadable journal records were dropped");
+    }
+    tracing::info!(containers = live.containers.len(), "read the journal");
+    let now = Timestamp::now();
+    let step = state.restore(live, now);
+    for note in &step.notes {
+        tell(note, metrics);
+    }
+    let mut keeper = Keeper::new(journal);
+    let mut found = step.history;
+    if let Err(why) = keeper.keep(Vec::new(), true, &state, metrics).await {
+        found.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
+    }
+    Ok((state, keeper, found))
+}
+
+/// Gives back what a daemon that no longer runs has changed in kernel files, as far as they are still there. CPU sets stay as they are: only the
+/// runtime can change them for good. Where no daemon has ever run with this state directory, nothing is touched: the kernel may be one in which another has.
+///
+/// # Errors
+/// A daemon runs, or what was changed cannot be read.
+pub fn restore_files(config: &Config) -> Result<RestoredFiles, StartError> {
+    if !Originals::are_below(&config.state_dir) {
+        return Ok(RestoredFiles { given_back: 0, failures: Vec::new() });
+    }
+    Ok(new_enforcer(config, &Disks::default())?.give_back())
+}
+
+/// With what earlier daemons have changed and not given back.
+pub(crate) fn new_enforcer(config: &Config, disks: &Disks) -> Result<Enforcer, StartError> {
+    let what = || config.host_root.display().to_string();
+    let root = |source| StartError::Root { what: what(), source };
+    let mut kernel = DiskKernel::open(&config.host_root).map_err(root)?;
+    let boot = kernel.read(BOOT_ID).ok();
+    let boot = boot.map(|id| id.trim().to_owned());
+    let (originals, told) = Originals::open(Arc::clone(&disks.originals), &config.state_dir, boot)
+        .map_err(StartError::Journal)?;
+    tell_lost(&told);
+    Ok(Enforcer::new(Box::new(kernel), originals))
+}

@@ -1,0 +1,67 @@
+//! A container that has ended gives everything back.
+
+use bayplan_allocator::{ContainerId, Part};
+use jiff::Timestamp;
+
+use super::NodeState;
+use crate::container::Phase;
+use crate::event::{Answer, Note, Step};
+use crate::record::Record;
+
+impl NodeState {
+    pub(super) fn ended(&mut self, runtime_id: &str, why: &str, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        match self.by_runtime_id.get(runtime_id).copied() {
+            Some(id) => self.end(id, why, now, &mut step),
+            None => {
+                self.ended.insert(runtime_id.to_owned(), self.steps);
+                // It may be what a creation without an answer has made.
+                let is_anybodys = self.containers.values().any(|it| it.runtime_id.is_none());
+                if is_anybodys && self.unstarted.insert(runtime_id.to_owned()) {
+                    step.records.push(Record::Unstarted { runtime_id: runtime_id.to_owned() });
+                }
+            }
+        }
+        step
+    }
+
+    /// Releases what kubelet has ended, and so will not start any more.
+    pub(super) fn end(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
+        let unstarted = self.containers.get(&id).filter(|it| it.phase == Phase::Created);
+        if let Some(runtime_id) = unstarted.and_then(|it| it.runtime_id.clone()) {
+            self.unstarted.insert(runtime_id.clone());
+            step.records.push(Record::Unstarted { runtime_id });
+        }
+        self.release(id, why, now, step);
+    }
+
+    pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
+        let departure = self.departure(id, why);
+        self.refusals_over(id, "has no container any more", step);
+        let Some(container) = self.containers.remove(&id) else { return };
+        step.history.push(departure);
+        let heir = self.heir_of(id);
+        self.ledger.release(id);
+        self.leave_group(id);
+        step.records.extend(heir.and_then(|heir| self.placed_record(heir)));
+        self.unsettle(&container.spec);
+        self.by_ticket.retain(|_, (other, _)| *other != id);
+        if let Some(runtime_id) = &container.runtime_id {
+            self.by_runtime_id.remove(runtime_id);
+            self.observed.remove(runtime_id);
+            self.before.remove(runtime_id);
+            self.held.remove(runtime_id);
+            self.ended.insert(runtime_id.clone(), self.steps);
+            step.forgiven.push(runtime_id.clone());
+        }
+        step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
+        step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });
+        self.remember(container.full_name(), container.decision);
+    }
+
+    /// The one that takes over the exclusive CPUs that this one holds for its pod.
+    pub(super) fn heir_of(&self, id: ContainerId) -> Option<ContainerId> {
+        let terms = self.ledger.allocation(id)?.terms;
+        (terms.part == Part::Holder).then(|| self.ledger.joined_of(terms.owner).next()).flatten()
+    }
+}

@@ -1,0 +1,121 @@
+//! Another configuration while containers run: the state goes on under it, or a copy does, to say which containers would have to move.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bayplan_allocator::{ContainerId, Pools};
+use jiff::Timestamp;
+
+use super::NodeState;
+use crate::container::Container;
+use crate::event::{Answer, Note, Step};
+use crate::history::{By, Kind};
+use crate::reconfigure::{ChangedConfig, Shift};
+
+/// Where a container is: its own CPUs, all, and its memory nodes.
+type Place = (String, String, String);
+
+impl NodeState {
+    /// Goes on under another configuration.
+    pub(crate) fn config_changed(&mut self, config: ChangedConfig, now: Timestamp) -> Step {
+        let places = self.places();
+        let mut step = Step::new(Answer::Done);
+        let were = self.wanting_reserved(self.ledger.pools());
+        self.rules = config.rules;
+        let are = self.wanting_reserved(&config.machine.pools);
+        let mut sent_away = self.sent_away(&were, &are);
+        let are_regrouped = self.groups.types != config.groups;
+        if are_regrouped {
+            sent_away.extend(self.change_groups(config.groups));
+        }
+        self.compactor.reconfigure(config.compaction);
+        self.narrower.reconfigure(config.narrows_memory);
+        self.on_no_capacity = config.on_no_capacity;
+        self.doubt_grace = config.doubt_grace;
+        if *self.origin.config != *config.text {
+            self.origin.config = config.text.into();
+            step.history.push(self.node_entry(Kind::Configured));
+        }
+        let not_alone = self.not_alone();
+        if config.machine.pools != *self.machine || !sent_away.is_empty() || are_regrouped {
+            self.reseat_all(config.machine, By::Config, &sent_away, now, &mut step);
+        }
+        self.note_not_alone(&not_alone, &mut step);
+        // Groups that the new types want more, fewer or other CPUs for move containers, too.
+        self.settle_groups(&mut step);
+        let shifts = self.shifts(&places);
+        step.notes.push(Note::ConfigChanged { moved: shifts.len() });
+        step.answer = Answer::Shifts(shifts);
+        step.answers_after_plan = true;
+        step
+    }
+
+    /// Dry run: which containers would be elsewhere under another configuration.
+    pub(crate) fn preview_config(&self, config: ChangedConfig, now: Timestamp) -> Step {
+        let mut copy = self.clone();
+        Step::new(copy.config_changed(config, now).answer)
+    }
+
+    /// Containers that are to run on the reserved CPUs of these pools, if there are any.
+    fn wanting_reserved(&self, pools: &Pools) -> BTreeSet<ContainerId> {
+        if pools.reserved().is_empty() {
+            return BTreeSet::new();
+        }
+        let wants = |(id, container): (&ContainerId, &Container)| {
+            self.request(*id, &container.spec).0.is_reserved.then_some(*id)
+        };
+        self.containers.iter().filter_map(wants).collect()
+    }
+
+    /// Containers that are not to be where they are, and why.
+    fn sent_away(
+        &self,
+        were: &BTreeSet<ContainerId>,
+        are: &BTreeSet<ContainerId>,
+    ) -> BTreeMap<ContainerId, String> {
+        let sent_away = were.symmetric_difference(are).filter_map(|id| {
+            let is = are.contains(id);
+            let why = match is {
+                true => "its place is on the reserved CPUs now",
+                false => "its place is no longer on the reserved CPUs",
+            };
+            let held = self.ledger.allocation(*id)?;
+            (held.is_reserved != is).then(|| (*id, why.to_owned()))
+        });
+        sent_away.collect()
+    }
+
+    fn places(&self) -> BTreeMap<ContainerId, Place> {
+        let place = |id: &ContainerId| {
+            let held = self.ledger.allocation(*id)?;
+            let pinning = self.pinning(*id)?;
+            let texts =
+                (held.exclusive.to_string(), pinning.cpus.to_string(), pinning.mems.to_string());
+            Some((*id, texts))
+        };
+        self.containers.keys().filter_map(place).collect()
+    }
+
+    /// Containers that are no longer where they were.
+    fn shifts(&self, before: &BTreeMap<ContainerId, Place>) -> Vec<Shift> {
+        let after = self.places();
+        let mut shifts = Vec::new();
+        for (id, from) in before {
+            let Some((to, container)) = after.get(id).zip(self.containers.get(id)) else {
+                continue;
+            };
+            if from != to {
+                shifts.push(Shift {
+                    container: container.full_name(),
+                    exclusive_from: from.0.clone(),
+                    exclusive_to: to.0.clone(),
+                    cpus_from: from.1.clone(),
+                    cpus_to: to.1.clone(),
+                    mems_from: from.2.clone(),
+                    mems_to: to.2.clone(),
+                });
+            }
+        }
+        shifts.sort_by(|a, b| a.container.cmp(&b.container));
+        shifts
+    }
+}

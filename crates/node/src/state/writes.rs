@@ -1,0 +1,58 @@
+//! What came of writes: those that failed are forgotten, so that the next plan repeats them.
+
+use bayplan_types::Pinning;
+use jiff::Timestamp;
+
+use super::NodeState;
+use crate::event::{Answer, FailedWrite, Step};
+
+impl NodeState {
+    /// These have what they were told after an update of theirs had failed.
+    pub(super) fn writes_landed(&mut self, landed: &[String]) -> Step {
+        for container in landed {
+            self.held.remove(container);
+            self.before.remove(container);
+        }
+        Step::new(Answer::Done)
+    }
+
+    /// An answer that told the runtime where these are to run may not have arrived: it is told again.
+    pub(super) fn told_in_doubt(&mut self, told: &[String]) -> Step {
+        for container in told.iter().filter(|it| self.by_runtime_id.contains_key(*it)) {
+            self.observed.insert(container.clone(), Pinning::default());
+        }
+        Step::new(Answer::Done)
+    }
+
+    /// Creations in doubt that were asked about by the runtime's id are over: the next view of the runtime counts.
+    pub(super) fn reconnected(&mut self) -> Step {
+        let doubtful = self.containers.values_mut();
+        for container in doubtful.filter(|it| it.spec.due_id.is_some()) {
+            container.doubted_at = None;
+        }
+        Step { sync_soon: true, ..Step::new(Answer::Done) }
+    }
+
+    pub(super) fn writes_failed(&mut self, failed: &[FailedWrite], now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        for write in failed {
+            self.observed.remove(&write.container);
+            match self.by_runtime_id.get(&write.container).copied() {
+                Some(id) if write.is_gone => {
+                    self.release(id, "the runtime no longer knows it", now, &mut step);
+                }
+                Some(id) => {
+                    let had = self.before.remove(&write.container);
+                    self.held.extend(had.map(|had| (write.container.clone(), had)));
+                    step.history.extend(self.failed_write(id));
+                    if let Some(container) = self.containers.get_mut(&id) {
+                        container.touched = self.steps;
+                    }
+                    step.sync_soon = true;
+                }
+                None => {}
+            }
+        }
+        step
+    }
+}
