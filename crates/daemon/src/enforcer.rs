@@ -90,6 +90,11 @@ pub(crate) struct Outcome {
 pub(crate) type TurnedFiles = BTreeMap<u64, Result<(), String>>;
 
 impl Outcome {
+    /// 1 where groups of resctrl were made or removed, otherwise 0.
+    fn regroupings(&self) -> u64 {
+        u64::from(!self.groups.changes.is_empty())
+    }
+
     /// Of two looks, one right after the other.
     fn then(mut self, next: Outcome) -> Outcome {
         self.plan.writes.extend(next.plan.writes);

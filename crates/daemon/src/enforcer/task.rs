@@ -417,11 +417,10 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             let held = std::mem::take(&mut outcome.held);
             drifts.note(&outcome.notices, outcome.contested > 0, looked.at.into_std());
             let (turned, drifts) = (outcome.turned.clone(), drifts.clone());
-            let is_regrouped = !outcome.groups.changes.is_empty();
-            let regrouped = task.questions.done.borrow().regrouped + u64::from(is_regrouped);
+            let regrouped = task.questions.done.borrow().regrouped + outcome.regroupings();
             let reclaims = if is_dry { Vec::new() } else { std::mem::take(&mut outcome.reclaims) };
-            let (begun, reclaims) = (Some(begun), reclaims.into());
-            let with_files = Some(task.enforcer.with_files());
+            let (begun, reclaims, with_files) =
+                (Some(begun), reclaims.into(), Some(task.enforcer.with_files()));
             let done = Done { step, begun, turned, held, drifts, regrouped, reclaims, with_files };
             task.questions.done.send_replace(done);
         }
