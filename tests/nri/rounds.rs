@@ -79,9 +79,11 @@ impl Numbers {
     }
 }
 
-fn number(name: &str, default: u64) -> u64 {
+fn number(name: &str, default: u64) -> anyhow::Result<u64> {
     let said = env::var(name).ok();
-    said.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
+    said.map_or(Ok(default), |text| {
+        text.parse().with_context(|| format!("{name}={text}: no number"))
+    })
 }
 
 /// What is there when a round begins.
@@ -101,7 +103,7 @@ struct Newcomer {
 }
 
 pub(crate) fn play(node: &mut Node) -> anyhow::Result<()> {
-    let (seed, rounds) = (number("BAYPLAN_NRI_SEED", 35), number("BAYPLAN_NRI_ROUNDS", ROUNDS));
+    let (seed, rounds) = (number("BAYPLAN_NRI_SEED", 35)?, number("BAYPLAN_NRI_ROUNDS", ROUNDS)?);
     println!("BAYPLAN_NRI_SEED={seed} BAYPLAN_NRI_ROUNDS={rounds}");
     let mut numbers = Numbers(seed);
     let sharer = launch_sharer(node)?;
@@ -109,7 +111,7 @@ pub(crate) fn play(node: &mut Node) -> anyhow::Result<()> {
     for round in 0..rounds {
         let trouble = numbers.trouble(round);
         // With two CPUs either an old container or the new one can own one.
-        let has_owner = numbers.next() % 3 == 0;
+        let has_owner = numbers.next().is_multiple_of(3);
         let begun = Instant::now();
         let cast = Cast { sharer: sharer.clone(), all: all.clone(), owner: None };
         play_round(node, trouble, cast, has_owner).with_context(|| {
