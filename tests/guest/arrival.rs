@@ -15,11 +15,13 @@ use crate::hardware::Hardware;
 pub(crate) const TESTS: &[Test] = &[Test {
     name: "what_is_promised_holds_at_the_first_instruction",
     needs: |hardware| hardware.has_cpus(4),
-    config: "cpu: {burstPercent: 50}\nmemory: {lowPercent: 100, highPercent: 50}\n",
+    config: CONFIG,
     run: what_is_promised_holds_at_the_first_instruction,
 }];
 
 const STARTS: usize = 4;
+pub(crate) const CONFIG: &str =
+    "cpu: {burstPercent: 50}\nmemory: {lowPercent: 100, highPercent: 50}\n";
 /// What an exclusive container is promised, and what a shared one, in the order in which they read it: no limit but what it may save up, and what is
 /// protected.
 const OWNER: &str = "max 100000, burst 0, low 33554432";
@@ -29,10 +31,18 @@ fn what_is_promised_holds_at_the_first_instruction(
     node: &mut Node,
     _: &Hardware,
 ) -> anyhow::Result<()> {
+    let early = early(node, STARTS)?;
+    // The kernel's scheduler has the last word on which comes first; without a listener it is none of them.
+    ensure!(early.len() <= 1, "{} of {STARTS}: {early:#?}", early.len());
+    Ok(())
+}
+
+/// Containers that have begun before all that is promised was there, of so many, one after the other.
+pub(crate) fn early(node: &mut Node, starts: usize) -> anyhow::Result<Vec<String>> {
     let seen = node.dir().join("seen");
     fs::create_dir_all(&seen)?;
     let mut early = Vec::new();
-    for index in 0..STARTS {
+    for index in 0..starts {
         let (milli, promised) = if index % 2 == 0 { (1000, OWNER) } else { (500, SHARER) };
         let said = first_words(node, &seen.join(format!("{index}")), milli)?;
         node.end_pods()?;
@@ -40,9 +50,7 @@ fn what_is_promised_holds_at_the_first_instruction(
             early.push(format!("{index} is promised {promised:?} and began with {said:?}"));
         }
     }
-    // The kernel's scheduler has the last word on which comes first; without a listener it is none of them.
-    ensure!(early.len() <= 1, "{} of {STARTS}: {early:#?}", early.len());
-    Ok(())
+    Ok(early)
 }
 
 /// What a container finds in its cgroup, by the shell's own means: any other program would be an instruction too late.

@@ -17,6 +17,7 @@ mod lifecycle;
 mod machine;
 mod memory;
 mod package;
+mod plugin;
 mod probes;
 mod rebalancing;
 mod resize;
@@ -28,7 +29,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use bayplan_cri::kubelet::CgroupDriver;
-use bayplan_tests::node::Node;
+use bayplan_tests::containerd::Programs;
+use bayplan_tests::node::{Node, Way};
 
 use crate::hardware::Hardware;
 
@@ -37,6 +39,8 @@ const MACHINE: &str = "/lab/machine";
 /// What is here comes back to the host.
 const ARTEFACTS: &str = "/artefacts";
 const BAYPLAN: &str = "/usr/bin/bayplan";
+/// Where the lab has put containerd 2, if that is asked for (`--containerd 2`).
+const CONTAINERD_2: &str = "/usr/bin/containerd-2";
 
 /// Holds 1 MB of memory that it has written to, in more than one process.
 const COMMAND: [&str; 4] = [
@@ -77,6 +81,7 @@ fn tests() -> Vec<&'static Test> {
         resize::TESTS,
         probes::TESTS,
         lifecycle::TESTS,
+        plugin::TESTS,
         units::TESTS,
     ]
     .into_iter()
@@ -122,7 +127,13 @@ fn run(parts: &[String]) -> anyhow::Result<bool> {
         package::install()?;
         println!("the package is installed");
     }
-    let mut node = Node::start(Path::new(BAYPLAN), &COMMAND, driver())?;
+    let containerd_2 = Path::new(CONTAINERD_2);
+    let programs = match containerd_2.is_dir() {
+        true => Programs::of_dir(containerd_2),
+        false => Programs::installed()?,
+    };
+    let bayplan = Path::new(BAYPLAN);
+    let mut node = Node::start_with(bayplan, &COMMAND, driver(), Way::Proxy, programs)?;
     let is_asked = |test: &&Test| parts.iter().any(|it| test.name.contains(it));
     let asked: Vec<&Test> = match parts.is_empty() {
         true => tests(),

@@ -99,35 +99,53 @@ def await_healthy(name, process, url, work):
 
 
 class Bayplan:
-    """The daemon as systemd runs it: on a socket that stays when it ends."""
+    """The daemon as systemd runs it: on a socket that stays when it ends. As a plugin of the runtime (front end `nri`) it has none."""
 
-    def __init__(self, program, work):
+    def __init__(self, program, work, front_end="cri"):
         self.program, self.work = program, work
+        self.is_plugin = front_end == "nri"
+        # Where kubelet finds its runtime.
+        self.endpoint = node.RUNTIME if self.is_plugin else node.BAYPLAN
         self.config = work / "bayplan.yaml"
-        self.config.write_text(node.BAYPLAN_CONFIG.format(socket=node.BAYPLAN, runtime=node.RUNTIME, metrics=node.METRICS, work=work))
+        config = node.BAYPLAN_CONFIG.format(socket=node.BAYPLAN, runtime=node.RUNTIME, metrics=node.METRICS, work=work)
+        self.config.write_text(config + ("frontEnd: nri\n" if self.is_plugin else ""))
         self.open()
 
     def open(self):
         """`systemctl start` of both units."""
         Path(node.BAYPLAN).unlink(missing_ok=True)
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.bind(node.BAYPLAN)
-        self.socket.listen(128)
+        self.socket = None
+        if not self.is_plugin:
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.bind(node.BAYPLAN)
+            self.socket.listen(128)
         self.start()
 
     def close(self):
         """`systemctl stop` of both: nobody listens any more."""
         self.stop()
-        self.socket.close()
+        if self.socket:
+            self.socket.close()
 
     def is_running(self):
         return self.process.poll() is None
 
     def start(self):
-        args = ["sh", "-c", PASS, "sh", self.program, "--config", str(self.config), "run"]
+        passing = ["sh", "-c", PASS, "sh"] if self.socket else []
+        args = [*passing, self.program, "--config", str(self.config), "run"]
         with (self.work / "bayplan.log").open("ab") as log:
-            self.process = subprocess.Popen(args, stdin=self.socket, stdout=log, stderr=log)
+            self.process = subprocess.Popen(args, stdin=self.socket or subprocess.DEVNULL, stdout=log, stderr=log)
         await_healthy("bayplan", self.process, f"http://{node.METRICS}/healthz", self.work)
+        if self.is_plugin:
+            self.await_registered()
+
+    def await_registered(self):
+        """Until the runtime asks it; before, containers are created without it."""
+        end = time.monotonic() + READY
+        while not self.status().get("front_end", {}).get("is_registered"):
+            if time.monotonic() > end:
+                raise Failure(f"bayplan was not registered as a plugin:\n{node.tail(self.work / 'bayplan.log')}")
+            time.sleep(0.1)
 
     def stop(self):
         code = signal_and_wait("bayplan", self.process, signal.SIGTERM)
@@ -160,11 +178,11 @@ class Bayplan:
 
 
 class Kubelet:
-    """Kubelet, which speaks to Bayplan until a test says otherwise."""
+    """Kubelet, which speaks to `endpoint` until a test says otherwise."""
 
-    def __init__(self, program, work, with_api):
+    def __init__(self, program, work, with_api, endpoint):
         self.work = work
-        self.point_at(node.BAYPLAN)
+        self.point_at(endpoint)
         self.args = [program, "--config", str(work / "kubelet.json"), "--hostname-override", NODE, "--node-ip", ADDRESS, "--cert-dir", str(work / "kubelet-pki"), "--v", "2"]
         if with_api:
             (work / "kubeconfig").write_text(json.dumps(kubeconfig()))

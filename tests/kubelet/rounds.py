@@ -76,10 +76,10 @@ def start_node(wanted, work):
     processes.make_surroundings(work)
     registry.start(Path(wanted["store"]))
     node.start_containerd(wanted, work)
-    bayplan = processes.Bayplan(wanted["bayplan"], work)
+    bayplan = processes.Bayplan(wanted["bayplan"], work, wanted["front_end"])
     if wanted["api"]:
         processes.start_api(wanted["etcd"], wanted["api"], work)
-    kubelet = processes.Kubelet(wanted["kubelet"], work, bool(wanted["api"]))
+    kubelet = processes.Kubelet(wanted["kubelet"], work, bool(wanted["api"]), bayplan.endpoint)
     if not wanted["api"]:
         return Standalone(bayplan, kubelet, work)
     wait("the node", lambda: is_ready(processes.fetch(f"{processes.API}/api/v1/nodes")["items"]))

@@ -462,6 +462,10 @@ SCENARIOS = [
 ]
 
 
+# Tests that have kubelet speak to Bayplan, and to the runtime again.
+MOVES_KUBELET = [there_and_back, leaves]
+
+
 def is_possible(scenario, has_api, release):
     needs_api = scenario.needs in ("api", RESIZE, POD_LEVEL_RESIZE)
     return (has_api or not needs_api) and (scenario.needs in ("", "api") or scenario.needs in release.has)

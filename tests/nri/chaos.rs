@@ -8,18 +8,22 @@ use bayplan_types::QosClass;
 
 use crate::life::{in_kernel, launch_owner, launch_sharer, one_cpu};
 
-/// The runtime goes on without a plugin. What it has made shares CPUs once the plugin is back, and nothing that ran before moves.
+/// The runtime goes on without a plugin. What it has made has CPUs of its own once the plugin is back, as it asked for.
 pub(crate) fn daemon_is_away(node: &mut Node) -> anyhow::Result<()> {
     let sharer = launch_sharer(node)?;
-    let left = in_kernel(&sharer)?;
+    let all = in_kernel(&sharer)?;
     node.kill()?;
     let pod = node.run_pod(&PodSpec::new("scenario-late", QosClass::Guaranteed))?;
     let asked = node.ask_to_create(&pod, &one_cpu(), 0);
     let id = node.answer(asked)??;
     node.answer(node.ask_to_start(&id))??;
     node.start_again()?;
-    wait_for("the late one to be known", LIMIT, || Ok(node.shared_around(&id).ok()))?;
-    ensure!(in_kernel(&sharer)? == left, "the sharer moved");
+    let own = wait_for("the late one to have its CPU", LIMIT, || Ok(node.exclusive_of(&id).ok()))?;
+    wait_for("the late one to run there alone", LIMIT, || {
+        let there = node.seen(&id)?.map(|it| it.cpus);
+        Ok((there == Some(own.clone()) && in_kernel(&sharer)? == all.difference(&own))
+            .then_some(()))
+    })?;
     Ok(())
 }
 

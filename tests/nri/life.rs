@@ -106,11 +106,11 @@ pub(crate) fn switches(node: &mut Node) -> anyhow::Result<()> {
         Ok(())
     };
     check(node, "as a plugin")?;
-    node.switch(Way::Proxy)?;
+    node.switch(Way::Proxy, "")?;
     ensure!(node.status()?.front_end.is_none(), "it is the proxy");
     check(node, "as a proxy")?;
     let file = Path::new("/proc").join(owner.pid.to_string());
-    node.switch(Way::Plugin)?;
+    node.switch(Way::Plugin, "")?;
     check(node, "as a plugin again")?;
     ensure!(file.exists(), "the owner's process has ended");
     // A container that comes now is decided by the plugin, and one that goes is heard of.

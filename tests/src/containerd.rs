@@ -38,6 +38,11 @@ impl Programs {
         Ok(Programs { containerd: find_program("containerd", "containerd")?, dirs: Vec::new() })
     }
 
+    /// All in this directory.
+    pub fn of_dir(dir: &Path) -> Programs {
+        Programs { containerd: dir.join("containerd"), dirs: vec![dir.to_owned()] }
+    }
+
     /// Containerd 2 as `tests/programs` builds it, in its cache.
     ///
     /// # Errors
@@ -117,6 +122,14 @@ impl Containerd {
     /// It does not run.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.process.kill()
+    }
+
+    /// SIGTERM; containers run on.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn terminate(&mut self) -> anyhow::Result<()> {
+        self.process.terminate().map(drop)
     }
 
     /// Another one after a kill, with the memory of the one before.

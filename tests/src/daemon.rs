@@ -91,9 +91,13 @@ impl Daemon {
             true => "",
             false => "metricsAddress: 127.0.0.1:0\n",
         };
+        let log = match more.lines().any(|it| it.starts_with("log:")) {
+            true => "",
+            false => "log: debug,h2=info,hyper_util=info\n",
+        };
         let config = format!(
             "socket: {}\nruntimeSocket: {}\ncontrolSocket: {}\nstateDir: {}\n\
-             runtimeTimeout: 30s\nlog: debug,h2=info,hyper_util=info\n{patience}{metrics}{more}",
+             runtimeTimeout: 30s\n{log}{patience}{metrics}{more}",
             self.socket.display(),
             runtime.display(),
             self.control.display(),

@@ -3,13 +3,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, Kubelet, PodSpec, RunningPod};
-use bayplan_cri::upstream::{ContainerDetails, Upstream};
+use bayplan_cri::upstream::{ContainerDetails, ContainerState, ListedContainer, Upstream};
 use bayplan_cri::v1;
 use bayplan_daemon::{RebalanceView, query_control};
 use bayplan_host::read_process_pinning;
@@ -54,6 +54,8 @@ pub struct Node {
     runtime: Upstream,
     pods: Vec<RunningPod>,
     had_kubepods: bool,
+    /// Where the daemon is to register instead of the runtime's own socket.
+    nri: Option<PathBuf>,
 }
 
 /// A container, and where the kernel and the runtime have it.
@@ -135,6 +137,7 @@ impl Node {
             runtime,
             pods,
             had_kubepods,
+            nri: None,
         };
         node.write_config("")?;
         node.start_again()?;
@@ -163,6 +166,11 @@ impl Node {
         self.start_again()
     }
 
+    /// With the next configuration that is written the daemon registers at this socket.
+    pub fn take_nri_from(&mut self, socket: PathBuf) {
+        self.nri = Some(socket);
+    }
+
     /// Writes another configuration while the daemon runs on.
     ///
     /// # Errors
@@ -171,21 +179,21 @@ impl Node {
         let front_end = match self.way {
             Way::Proxy => String::new(),
             Way::Plugin => {
-                let socket = self.containerd.nri_socket();
+                let socket = self.nri.clone().unwrap_or_else(|| self.containerd.nri_socket());
                 format!("frontEnd: nri\nnri: {{socket: {}}}\n", socket.display())
             }
         };
         self.daemon.configure(self.containerd.socket(), &format!("{front_end}{config}"))
     }
 
-    /// Stops the daemon in order and starts it with the other front end; kubelet calls where that one wants it to.
+    /// Stops the daemon in order and starts it with the other front end, and with more in its configuration; kubelet calls where that one wants it to.
     ///
     /// # Errors
     /// It does not end or does not come up.
-    pub fn switch(&mut self, way: Way) -> anyhow::Result<()> {
+    pub fn switch(&mut self, way: Way, config: &str) -> anyhow::Result<()> {
         self.daemon.terminate()?;
         self.way = way;
-        self.write_config("")?;
+        self.write_config(config)?;
         let command: Vec<&str> = self.command.iter().map(String::as_str).collect();
         let entered = self.tokio.enter();
         let (daemon, containerd) = (&self.daemon, &self.containerd);
@@ -218,6 +226,14 @@ impl Node {
     /// It does not die.
     pub fn await_death(&mut self, pid: u32) -> anyhow::Result<()> {
         self.daemon.await_death(pid)
+    }
+
+    /// A daemon after the last one has ended, without waiting until it serves.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn launch_daemon(&mut self) -> anyhow::Result<()> {
+        self.daemon.start()
     }
 
     /// A daemon after the last one has ended.
@@ -296,6 +312,12 @@ impl Node {
         Asked(self.tokio.spawn(async move { kubelet.start(&id).await }))
     }
 
+    /// Asks for other resources of a container.
+    pub fn ask_to_resize(&self, id: &str, container: &ContainerSpec) -> Asked<()> {
+        let (mut kubelet, id, container) = (self.kubelet.clone(), id.to_owned(), container.clone());
+        Asked(self.tokio.spawn(async move { kubelet.resize(&id, &container).await }))
+    }
+
     /// What was answered; waits for it.
     ///
     /// # Errors
@@ -310,6 +332,19 @@ impl Node {
     /// It does not run.
     pub fn kill_runtime(&mut self) -> anyhow::Result<()> {
         self.containerd.kill()
+    }
+
+    /// SIGTERM to containerd; containers run on.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn end_runtime(&mut self) -> anyhow::Result<()> {
+        self.containerd.terminate()
+    }
+
+    /// Where containerd takes plugins.
+    pub fn nri_socket(&self) -> PathBuf {
+        self.containerd.nri_socket()
     }
 
     /// Pid of containerd.
@@ -546,6 +581,23 @@ impl Node {
         self.pods.retain(|it| it.id != pod.id);
         let ended = self.tokio.block_on(self.kubelet.end_pod(pod));
         ended.map_err(|status| anyhow!("end pod: {}", status.message()))
+    }
+
+    /// Forgets a pod that could not be ended in order, as when the runtime died meanwhile; kubelet would try again.
+    ///
+    /// # Errors
+    /// What the runtime answered at last.
+    pub fn end_pod_at_last(&mut self, pod: &RunningPod) -> anyhow::Result<()> {
+        wait_for("the pod to end", LIMIT, || Ok(self.end_pod(pod).ok()))
+    }
+
+    /// Containers that the runtime lists as created or running.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn alive(&self) -> anyhow::Result<Vec<ListedContainer>> {
+        let listed = self.tokio.block_on(self.runtime.list_containers())?;
+        Ok(listed.into_iter().filter(|it| it.state != ContainerState::Exited).collect())
     }
 
     /// Ends all pods in order.

@@ -2,7 +2,7 @@
 
 use bayplan_daemon::query_control;
 use bayplan_node::mode::Mode;
-use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, FrontEndStatus, Status};
+use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, FrontEndStatus, Status, TakenBack};
 
 use crate::args::{Output, StatusOptions};
 use crate::control::control_socket;
@@ -93,13 +93,19 @@ pub(crate) fn render(status: &Status) -> String {
 fn render_front_end(front_end: &FrontEndStatus) -> String {
     let FrontEndStatus { kind, runtime, problem, .. } = front_end;
     let runtime = runtime.as_deref().unwrap_or("no runtime yet");
-    match (front_end.is_registered, problem) {
+    let mut text = match (front_end.is_registered, problem) {
         (true, _) => format!("front end: {kind}, registered with {runtime}\n"),
         (false, None) => format!("front end: {kind}, NOT REGISTERED\n"),
         (false, Some(why)) => format!(
             "front end: {kind}, NOT REGISTERED, so containers are created without Bayplan and placed later: {why}\n"
         ),
+    };
+    if let Some(TakenBack { container, why, times, .. }) = &front_end.taken_back {
+        text.push_str(&format!(
+            "creations that the runtime has taken back: {times}, the last one of {container}: {why}\n"
+        ));
     }
+    text
 }
 
 /// Groups with their members; nothing if there are none.
@@ -232,6 +238,24 @@ mod tests {
         ] {
             assert_eq!(text, expected);
         }
+    }
+
+    #[test]
+    fn a_creation_that_was_taken_back_is_told() {
+        let taken_back = TakenBack {
+            container: "n/p/c".to_owned(),
+            why: "the plugin 10-a sets CPU sets, too".to_owned(),
+            at: jiff::Timestamp::UNIX_EPOCH,
+            times: 2,
+        };
+        let text = render_front_end(&FrontEndStatus {
+            kind: "nri".to_owned(),
+            is_registered: true,
+            taken_back: Some(taken_back),
+            ..FrontEndStatus::default()
+        });
+        let expected = "front end: nri, registered with no runtime yet\ncreations that the runtime has taken back: 2, the last one of n/p/c: the plugin 10-a sets CPU sets, too\n";
+        assert_eq!(text, expected);
     }
 
     #[test]

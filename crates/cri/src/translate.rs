@@ -71,6 +71,7 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         facts: None,
         assigned: Vec::new(),
         cmk: cmk_words(config).map(|said| said.asked),
+        due_id: None,
     }
 }
 

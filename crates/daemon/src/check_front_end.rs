@@ -90,9 +90,34 @@ fn check_registration(front_end: &FrontEndStatus, config: &Config) -> Vec<Findin
         );
         findings.push(finding("nri", Severity::Warning, message));
     }
+    findings.extend(check_other_plugins(front_end));
     if !is_lock_safe(front_end.nri_version.as_deref()) {
         let message = format!(
             "NRI {nri} of {runtime} can block for ever when a plugin updates containers unasked (fixed in 0.12.1); Bayplan does not, so look at other plugins"
+        );
+        findings.push(finding("nri", Severity::Warning, message));
+    }
+    findings
+}
+
+/// Other plugins that set what Bayplan sets, and what came of it.
+fn check_other_plugins(front_end: &FrontEndStatus) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for plugin in &front_end.other_plugins {
+        let (name, sets) = (&plugin.name, plugin.sets.join(" and "));
+        findings.push(match sets.as_str() {
+            "" => finding("nri", Severity::Ok, format!("the plugin {name} sets no CPU sets")),
+            sets => finding(
+                "nri",
+                Severity::Failure,
+                format!("the plugin {name} sets {sets}, too: a container for which both do so is not created; use one of them"),
+            ),
+        });
+    }
+    if let Some(it) = &front_end.taken_back {
+        let message = format!(
+            "the runtime has taken back {} creations after Bayplan had answered, the last one at {} of {}: {}",
+            it.times, it.at, it.container, it.why
         );
         findings.push(finding("nri", Severity::Warning, message));
     }
@@ -124,6 +149,8 @@ fn check_kubelet(config: &Config) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use bayplan_node::status::{PluginStatus, TakenBack};
+
     use super::*;
 
     #[test]
@@ -149,7 +176,23 @@ mod tests {
             runtime: Some("containerd v2.3.1".into()),
             nri_version: Some("v0.12.0".into()),
             request_timeout_ms: Some(2000),
-            problem: None,
+            ..FrontEndStatus::default()
+        };
+        let plugin = |name: &str, sets: &[&str]| PluginStatus {
+            name: name.into(),
+            sets: sets.iter().map(|it| (*it).to_owned()).collect(),
+        };
+        let beside = FrontEndStatus {
+            nri_version: Some("v0.12.3".into()),
+            request_timeout_ms: Some(10_000),
+            other_plugins: vec![plugin("10-a", &["cpuset.cpus"]), plugin("20-b", &[])],
+            taken_back: Some(TakenBack {
+                container: "n/p/c".into(),
+                why: "the plugin 10-a sets CPU sets, too".into(),
+                at: jiff::Timestamp::UNIX_EPOCH,
+                times: 3,
+            }),
+            ..registered.clone()
         };
         let lost =
             FrontEndStatus { problem: Some("no socket".into()), ..FrontEndStatus::default() };
@@ -160,6 +203,15 @@ mod tests {
 ok: registered with containerd v2.3.1, NRI v0.12.0, which waits 2000 ms for an answer
 warning: decisionTimeout is 5s, but the runtime waits 2000 ms for a plugin, so decisions may take 1500 ms; plugin_request_timeout of the runtime sets that
 warning: NRI v0.12.0 of containerd v2.3.1 can block for ever when a plugin updates containers unasked (fixed in 0.12.1); Bayplan does not, so look at other plugins
+",
+            ),
+            (
+                &beside,
+                "\
+ok: registered with containerd v2.3.1, NRI v0.12.3, which waits 10000 ms for an answer
+failure: the plugin 10-a sets cpuset.cpus, too: a container for which both do so is not created; use one of them
+ok: the plugin 20-b sets no CPU sets
+warning: the runtime has taken back 3 creations after Bayplan had answered, the last one at 1970-01-01T00:00:00Z of n/p/c: the plugin 10-a sets CPU sets, too
 ",
             ),
             (&lost, "failure: the daemon is not registered as a plugin: no socket\n"),

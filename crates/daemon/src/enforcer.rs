@@ -18,6 +18,7 @@ mod view;
 mod watcher;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_enforcement::{
@@ -89,6 +90,11 @@ pub(crate) struct Outcome {
 pub(crate) type TurnedFiles = BTreeMap<u64, Result<(), String>>;
 
 impl Outcome {
+    /// 1 where groups of resctrl were made or removed, otherwise 0.
+    fn regroupings(&self) -> u64 {
+        u64::from(!self.groups.changes.is_empty())
+    }
+
     /// Of two looks, one right after the other.
     fn then(mut self, next: Outcome) -> Outcome {
         self.plan.writes.extend(next.plan.writes);
@@ -155,6 +161,8 @@ pub(crate) struct Enforcer {
     has_work: bool,
     /// Where groups come that files are wanted of.
     awaited: BTreeSet<String>,
+    /// Containers of which files are wanted, as of the last look, by the runtime's ids.
+    with_files: Arc<BTreeSet<String>>,
 }
 
 impl std::fmt::Debug for Enforcer {
@@ -181,6 +189,7 @@ impl Enforcer {
             power: PowerCache::default(),
             has_work: false,
             awaited: BTreeSet::new(),
+            with_files: Arc::default(),
         }
     }
 
@@ -447,6 +456,11 @@ impl Enforcer {
         &self.awaited
     }
 
+    /// Containers of which files are wanted, as of the last look, by the runtime's ids.
+    pub(crate) fn with_files(&self) -> Arc<BTreeSet<String>> {
+        Arc::clone(&self.with_files)
+    }
+
     fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
         self.sets.find(&mut self.kernel, occupancy);
         let is_off = occupancy.is_restored || config.enforcement == EnforcementMode::Off;
@@ -463,6 +477,7 @@ impl Enforcer {
             gathered
         };
         self.awaited.clone_from(gathered.arrivals.awaited());
+        self.with_files = Arc::new(gathered.arrivals.wanted().clone());
         let Gathered { settings, problems, groups, reclaims, .. } = &gathered;
         let is_scheduled = !is_off && !config.cpu_classes.schedule.is_empty();
         self.has_work = !settings.is_empty()

@@ -10,7 +10,6 @@ use bayplan_cri::upstream::RuntimeError;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::read_volumes;
 use bayplan_node::event::{Answer, Event};
-use bayplan_nri::front_end::InEvent as _;
 use bayplan_types::Pinning;
 use bayplan_workload::{
     Admission, Agent, CreateOutcome, Mount, NewContainer, Pod, Resources, Ticket,
@@ -132,7 +131,7 @@ impl Gate {
         };
         let in_line = async {
             match self.link.unconfirmed.is_on() {
-                true => self.enforcement.is_in_line_since(step, asked).await,
+                true => self.enforcement.is_ready_to_start(container_id, step, asked).await,
                 false => self.enforcement.is_in_line_with(step).await,
             }
         };
@@ -157,11 +156,11 @@ impl Gate {
         let own = occupancy.occupants.iter().find(|it| it.runtime_id == container_id);
         let cpus = own.map(|it| it.exclusive.clone()).unwrap_or_default();
         let place = Pinning { cpus, ..Pinning::default() };
-        self.let_go("", &place).await.map(drop)
+        self.narrow("", &place).await.map(drop)
     }
 
     /// Sends an event although the caller may give up waiting: what happened must not be lost.
-    fn send(&self, event: Event) -> JoinHandle<Option<Answer>> {
+    pub(crate) fn send(&self, event: Event) -> JoinHandle<Option<Answer>> {
         let inbox = self.syncer.inbox.clone();
         tokio::spawn(async move { inbox.ask(event).await })
     }
@@ -699,6 +698,33 @@ mod tests {
         let (ready, ()) = tokio::join!(gate.starting("too late"), answer(&mut events, Some(10)));
         assert_eq!(ready, Ok(()), "`onFailure` is `open`");
         assert!(gate.metrics.render(true).contains(LATE));
+    }
+
+    /// Issue 35: with NRI every start waited for a look of its own, which gathered other changes first.
+    #[tokio::test]
+    async fn a_start_that_needs_no_files_waits_for_no_look() {
+        let (mut gate, mut events, questions) = enforcing_gate(Config::default());
+        gate.link = Link::nri();
+        let root = tempfile::tempdir().unwrap();
+        gate.syncer.host_root = root.path().into();
+        // A look since the container was placed, which wants files of another one, and one before that.
+        for (id, step, is_ready) in [("plain", 7, true), ("with", 7, false), ("plain", 8, false)] {
+            questions.note_look(7, &["with"]);
+            let mut starting = pin!(gate.starting(id));
+            let mut context = Context::from_waker(Waker::noop());
+            assert_eq!(starting.as_mut().poll(&mut context), Poll::Pending);
+            answer(&mut events, Some(step)).await;
+            let (told, look) = (events.0.recv(), questions.starts_waiting());
+            tokio::select! {
+                biased;
+                _ = starting.as_mut() => panic!("{id} {step}: answered without its sets"),
+                // Its sets are looked at next.
+                envelope = told => {
+                    assert!(is_ready, "{id} {step}: {:?}", envelope.map(|it| it.event));
+                }
+                () = look => assert!(!is_ready, "{id} {step} waits for a look"),
+            }
+        }
     }
 
     #[tokio::test]

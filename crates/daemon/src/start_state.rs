@@ -17,7 +17,7 @@ use bayplan_topology::Topology;
 use jiff::Timestamp;
 
 use crate::check::isolated_reserved;
-use crate::config::Config;
+use crate::config::{Config, FrontEnd};
 use crate::enforcer::{BOOT_ID, Enforcer, Originals, RestoredFiles, tell_lost};
 use crate::event_loop::tell;
 use crate::hotplug::Machine;
@@ -57,6 +57,7 @@ pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, Star
         .with_compaction(config.compaction)
         .with_narrowing(config.narrows_memory)
         .with_on_no_capacity(config.on_no_capacity)
+        .with_unasked_placed(config.front_end == FrontEnd::Nri)
         .with_groups(Arc::clone(&config.groups));
     Ok(state)
 }

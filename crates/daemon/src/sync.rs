@@ -285,6 +285,7 @@ impl Syncer {
             facts: None,
             assigned: Vec::new(),
             cmk: details.isolate.clone().map(Ok),
+            due_id: None,
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

@@ -27,6 +27,8 @@ struct Table {
     sets: BTreeMap<String, Wanted>,
     /// What the runtime is being told, or was without an answer, by its id.
     told: BTreeMap<String, Vec<Pinning>>,
+    /// Containers that the last answer has told the runtime of. Whether it has arrived is known when another event comes.
+    listed: Vec<String>,
 }
 
 /// Where a container is to be in the end.
@@ -35,8 +37,17 @@ struct Wanted {
     new: Pinning,
     /// Its pod's cgroup as kubelet names it.
     parent: String,
-    /// It runs there, and an answer has told the runtime.
+    /// It runs there, and an answer that has been given tells the runtime.
     is_carried: bool,
+}
+
+/// What came of narrowing containers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Freed {
+    /// For the answer.
+    pub(crate) let_go: LetGo,
+    /// Those of its updates that the kernel has carried out.
+    carried: Vec<(String, Pinning)>,
 }
 
 /// What became of one container.
@@ -90,6 +101,7 @@ impl Unconfirmed {
         let Some(mut table) = self.table() else { return true };
         let wanted = table.sets.get(&write.container);
         if wanted.is_some_and(|it| it.is_carried && it.new == write.new) {
+            table.sets.remove(&write.container);
             return false;
         }
         table.told.entry(write.container.clone()).or_default().push(write.new.clone());
@@ -123,9 +135,9 @@ impl Unconfirmed {
     }
 
     /// Takes CPUs that containers should have left away from them, all but `except`, in the kernel. Reads and writes files, so it is for a thread that may block.
-    pub(crate) fn let_go(&self, kernel: &mut dyn Kernel, except: &str) -> LetGo {
+    pub(crate) fn let_go(&self, kernel: &mut dyn Kernel, except: &str) -> Freed {
         let Some(sets) = self.table().map(|table| table.sets.clone()) else {
-            return LetGo::default();
+            return Freed::default();
         };
         let (mut listed, mut stuck, mut carried) = (Vec::new(), Vec::new(), Vec::new());
         for (container, wanted) in sets.iter().filter(|(id, _)| *id != except) {
@@ -141,18 +153,32 @@ impl Unconfirmed {
             }
         }
         carried.truncate(LISTED_MAX.saturating_sub(listed.len()));
-        self.note_carried(&carried);
-        listed.extend(carried);
-        LetGo { updates: listed, stuck }
+        listed.extend(carried.iter().cloned());
+        Freed { let_go: LetGo { updates: listed, stuck }, carried }
     }
 
-    fn note_carried(&self, carried: &[(String, Pinning)]) {
+    /// An answer with these updates is given. Those that the kernel has carried out are not told again; the runtime may fail to make the others, and does not say so.
+    pub(crate) fn note_answer(&self, Freed { let_go, carried }: &Freed) {
         let Some(mut table) = self.table() else { return };
+        table.listed = let_go.updates.iter().map(|(container, _)| container.clone()).collect();
         for (container, there) in carried {
             if let Some(wanted) = table.sets.get_mut(container) {
                 wanted.is_carried = wanted.new == *there;
             }
         }
+    }
+
+    /// The last answer may not have arrived: the containers that it has told of are told again, unless their writes are still to come.
+    pub(crate) fn doubt_answer(&self) -> Vec<String> {
+        let Some(mut table) = self.table() else { return Vec::new() };
+        let mut listed = std::mem::take(&mut table.listed);
+        listed.retain(|container| {
+            let wanted = table.sets.get_mut(container);
+            let is_to_come = wanted.is_some();
+            wanted.into_iter().for_each(|it| it.is_carried = false);
+            !is_to_come
+        });
+        listed
     }
 
     /// Containers that run on CPUs of this place although they should not; as after [`Self::let_go`].
@@ -311,7 +337,7 @@ mod tests {
         ] {
             let mut kernel = files(&[("c", there), ("new", "0-7")]);
             let unconfirmed = planned(&[("c", wanted), ("new", "6")]);
-            let LetGo { updates, stuck } = unconfirmed.let_go(&mut kernel, "new");
+            let LetGo { updates, stuck } = unconfirmed.let_go(&mut kernel, "new").let_go;
             let told: Vec<String> = updates.iter().map(|(_, it)| it.cpus.to_string()).collect();
             let case = format!("{there} to {wanted}");
             assert_eq!(kernel.0[&format!("{POD}/c/cpuset.cpus")], file, "{case}");
@@ -322,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_container_without_a_cgroup_is_listed_and_not_stuck() {
-        let found = planned(&[("c", "0-1")]).let_go(&mut Files::default(), "new");
+        let found = planned(&[("c", "0-1")]).let_go(&mut Files::default(), "new").let_go;
         let there = write("c", "0-1").new;
         assert_eq!(found, LetGo { updates: vec![("c".to_owned(), there)], stuck: Vec::new() });
     }
@@ -330,11 +356,48 @@ mod tests {
     #[test]
     fn what_an_answer_has_told_is_not_told_again_unless_it_is_another_set() {
         let unconfirmed = planned(&[("shrinks", "0-1"), ("both", "2-5")]);
-        unconfirmed.let_go(&mut files(&[("shrinks", "0-3"), ("both", "0-3")]), "");
+        let there = || files(&[("shrinks", "0-3"), ("both", "0-3")]);
+        let freed = unconfirmed.let_go(&mut there(), "");
+        unconfirmed.note_answer(&freed);
         assert!(!unconfirmed.begin(&write("shrinks", "0-1")));
         assert!(unconfirmed.begin(&write("both", "2-5")));
         unconfirmed.plan(&[write("shrinks", "0")], |_| String::new());
         assert!(unconfirmed.begin(&write("shrinks", "0")));
+    }
+
+    /// Issue 35: an answer to `StartContainer` lists no updates, so what was narrowed there counted as told.
+    #[test]
+    fn what_is_narrowed_without_an_answer_that_tells_it_is_still_told() {
+        let unconfirmed = planned(&[("c", "0-1")]);
+        unconfirmed.let_go(&mut files(&[("c", "0-3")]), "");
+        assert!(unconfirmed.begin(&write("c", "0-1")));
+        assert_eq!(unconfirmed.doubt_answer(), Vec::<String>::new());
+    }
+
+    /// Issue 35: the connection has ended before the runtime could read the answer.
+    #[test]
+    fn what_an_answer_in_doubt_has_told_is_told_again() {
+        for was_skipped in [false, true] {
+            let unconfirmed = planned(&[("c", "0-1")]);
+            let freed = unconfirmed.let_go(&mut files(&[("c", "0-3")]), "");
+            unconfirmed.note_answer(&freed);
+            if was_skipped {
+                assert!(!unconfirmed.begin(&write("c", "0-1")));
+            }
+            let expected: &[&str] = if was_skipped { &["c"] } else { &[] };
+            assert_eq!(unconfirmed.doubt_answer(), expected, "{was_skipped}");
+            assert!(unconfirmed.begin(&write("c", "0-1")));
+            assert_eq!(unconfirmed.doubt_answer(), Vec::<String>::new());
+        }
+        // Another event has come: that answer has arrived.
+        let unconfirmed = planned(&[("c", "0-1")]);
+        let mut kernel = files(&[("c", "0-3")]);
+        for _ in 0..2 {
+            let freed = unconfirmed.let_go(&mut kernel, "");
+            unconfirmed.note_answer(&freed);
+        }
+        assert_eq!(unconfirmed.doubt_answer(), Vec::<String>::new());
+        assert!(!unconfirmed.begin(&write("c", "0-1")));
     }
 
     #[test]
@@ -343,7 +406,7 @@ mod tests {
         let there: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "0-3")).collect();
         let new: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "0-1")).collect();
         let mut kernel = files(&there);
-        let found = planned(&new).let_go(&mut kernel, "");
+        let found = planned(&new).let_go(&mut kernel, "").let_go;
         assert_eq!((found.updates.len(), found.stuck.len()), (LISTED_MAX, 0));
         assert!(kernel.0.iter().all(|(path, text)| !path.ends_with("cpus") || text == "0-1"));
     }
@@ -364,7 +427,7 @@ mod tests {
         assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Overtaken(Box::new(set("0-1"))));
         unconfirmed.end(&write("c", "0-1"), Some(true));
         assert_eq!(unconfirmed.origin("c", &set("0-3")), Origin::Other);
-        assert_eq!(unconfirmed.let_go(&mut files(&[("c", "0-7")]), ""), LetGo::default());
+        assert_eq!(unconfirmed.let_go(&mut files(&[("c", "0-7")]), ""), Freed::default());
     }
 
     #[test]
@@ -372,7 +435,7 @@ mod tests {
         let off = Unconfirmed::default();
         off.plan(&[write("c", "0")], |_| String::new());
         assert!(!off.is_on() && off.begin(&write("c", "0")));
-        assert_eq!(off.let_go(&mut files(&[("c", "0-7")]), ""), LetGo::default());
+        assert_eq!(off.let_go(&mut files(&[("c", "0-7")]), ""), Freed::default());
         assert_eq!(off.origin("c", &write("c", "0").new), Origin::Other);
     }
 }

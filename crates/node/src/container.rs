@@ -71,6 +71,8 @@ pub(crate) struct Container {
     pub(crate) annotated: Option<Annotated>,
     /// What its pod needed as a whole before kubelet said that anew.
     pub(crate) pod_before: Option<Resources>,
+    /// The runtime made it without asking, and it waits for CPUs of its own.
+    pub(crate) is_unasked: bool,
 }
 
 impl Container {

@@ -62,6 +62,10 @@ pub enum Event {
     WritesFailed(Vec<FailedWrite>),
     /// Writes to these containers, by the runtime's ids, succeeded after others to them had failed.
     WritesLanded(Vec<String>),
+    /// The front end has given an answer that told where these containers are to run, by the runtime's ids; it may not have arrived.
+    ToldInDoubt(Vec<String>),
+    /// The front end has a new connection, before which the runtime has ended all creations that were asked about: what it does not list now it has not made.
+    Reconnected,
     /// CPUs or memory nodes have come or gone.
     MachineChanged(Box<ChangedMachine>),
     /// The configuration is another one.

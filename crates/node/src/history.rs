@@ -151,6 +151,8 @@ pub enum By {
     Config,
     /// Something that was different when the daemon started again.
     Restart,
+    /// The runtime had created it without asking.
+    Unasked,
     /// Something that only a newer version knows.
     #[serde(other)]
     Unknown,

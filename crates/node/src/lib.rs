@@ -48,6 +48,7 @@ pub mod settings;
 pub mod state;
 pub mod status;
 pub mod turned;
+pub mod unasked;
 
 pub use reconfigure::{ChangedConfig, Shift};
 pub use state::{NodeState, NodeZones};

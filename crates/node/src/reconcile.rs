@@ -72,6 +72,7 @@ impl NodeState {
             self.take_over(view, is_claiming, now, &mut step);
             self.settle_claims(now, &mut step);
         }
+        self.place_unasked(now, &mut step);
         self.note_not_alone(&not_alone, &mut step);
         self.forget_unstarted(view);
         self.note_known(view, now, &mut step);
@@ -151,13 +152,16 @@ impl NodeState {
             // A clock that was put back starts the wait anew.
             container.doubted_at = container.doubted_at.map(|at| at.min(now));
             let spec = &container.spec;
+            let due = spec.due_id.as_deref();
             let doubted_for = container.doubted_at.map(|at| now.duration_since(at));
             let is_at_work = doubted_for.is_some_and(|it| it < self.doubt_grace);
+            // Where it was known by which id it would come, its attempt may have been a guess.
             let found = view.containers.iter().find(|(runtime_id, seen)| {
-                container.is(&seen.pod_id, &seen.name, seen.attempt)
-                    && spec.pod.id == seen.pod_id
-                    && seen.is_alive
-                    && !self.by_runtime_id.contains_key(*runtime_id)
+                let is_it = match due {
+                    Some(due) => runtime_id.as_str() == due,
+                    None => container.is(&seen.pod_id, &seen.name, seen.attempt),
+                };
+                is_it && seen.is_alive && !self.by_runtime_id.contains_key(*runtime_id)
             });
             match found {
                 Some((runtime_id, seen)) if self.is_over(runtime_id, seen, view.basis) => {
@@ -239,7 +243,9 @@ impl NodeState {
 
     fn adopt_seen(&mut self, runtime_id: &str, seen: &Seen, now: Timestamp, step: &mut Step) {
         let is_being_made = self.containers.values().any(|container| {
-            container.runtime_id.is_none() && container.is(&seen.pod_id, &seen.name, seen.attempt)
+            let is_due = container.spec.due_id.as_deref() == Some(runtime_id);
+            let is_it = is_due || container.is(&seen.pod_id, &seen.name, seen.attempt);
+            container.runtime_id.is_none() && is_it
         });
         if is_being_made {
             return;
@@ -276,6 +282,7 @@ impl NodeState {
         step.notes.push(Note::Adopted { container: full_name(&spec), how });
         let found = &details.pinning;
         self.insert(id, spec, Some(runtime_id.to_owned()), phase, decision);
+        self.note_unasked(id, &request);
         self.observed.insert(runtime_id.to_owned(), details.pinning.clone());
         step.records.extend(self.placed_record(id));
         step.history.extend(self.arrival(id, Some(found)));

@@ -118,6 +118,9 @@ pub struct PlacedRecord {
     /// What it held before a start on a machine of another shape took it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<Box<Elsewhere>>,
+    /// The runtime made it without asking, and it waits for CPUs of its own (`unasked.rs`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unasked: bool,
 }
 
 /// A place on a machine of another shape. Taken again by the first start on that machine, so that one start with CPUs offline, or with
@@ -185,6 +188,8 @@ pub struct ContainerForm {
     assigned: Vec<AssignedForm>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cmk: Option<IsolateForm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    due_id: Option<String>,
 }
 
 /// What a container asks for in CMK's words, as JSON.
@@ -322,6 +327,7 @@ impl From<&NewContainer> for ContainerForm {
             facts: container.facts.as_deref().map(|it| Box::new(FactsForm::from(it))),
             assigned: container.assigned.iter().map(AssignedForm::from).collect(),
             cmk: container.cmk.as_ref().and_then(|it| it.as_ref().ok()).map(IsolateForm::from),
+            due_id: container.due_id.clone(),
         }
     }
 }
@@ -363,6 +369,7 @@ impl From<ContainerForm> for NewContainer {
             facts: form.facts.map(|it| Box::new(Facts::from(*it))),
             assigned: form.assigned.into_iter().map(Into::into).collect(),
             cmk: form.cmk.map(|it| Ok(it.into())),
+            due_id: form.due_id,
         }
     }
 }

@@ -97,6 +97,7 @@ impl NodeState {
             let spec = placed.container.into();
             self.insert(id, spec, placed.runtime_id, phase, placed.decision);
             self.set_cold(id, placed.cold);
+            self.set_unasked(id, placed.is_unasked);
             let here = match placed.elsewhere {
                 // It owns others by now.
                 Some(_) if placed.allocation.has_exclusive() => placed.allocation,

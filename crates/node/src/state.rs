@@ -131,6 +131,8 @@ pub struct NodeState {
     pub(crate) sent: Sent,
     pub(crate) known: Known,
     pub(crate) groups: Groups,
+    /// Containers that the runtime made without asking get CPUs of their own once they are found.
+    pub(crate) places_unasked: bool,
 }
 
 impl NodeState {
@@ -169,6 +171,7 @@ impl NodeState {
             sent: Sent::default(),
             known: Known::default(),
             groups: Groups::default(),
+            places_unasked: false,
         }
     }
 

@@ -60,6 +60,35 @@ pub struct FrontEndStatus {
     /// How long that runtime waits for an answer, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_timeout_ms: Option<u64>,
+    /// Other plugins of that runtime, as of the last creation that it had approved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_plugins: Vec<PluginStatus>,
+    /// The last creation that the runtime took back after it was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_back: Option<TakenBack>,
+}
+
+/// Another plugin of the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginStatus {
+    /// Its index and its name.
+    pub name: String,
+    /// Files of CPU sets that it has set for some container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<String>,
+}
+
+/// A creation that came to nothing after the front end had answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenBack {
+    /// Namespace, pod and container.
+    pub container: String,
+    /// What may be the cause.
+    pub why: String,
+    /// When.
+    pub at: Timestamp,
+    /// How many there were since the daemon started.
+    pub times: u64,
 }
 
 /// The configuration that holds.

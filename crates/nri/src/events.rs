@@ -38,9 +38,9 @@ pub fn name_of(event: Event) -> &'static str {
 /// What a plugin subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// All events that this plugin uses; from NRI 0.10 on.
+    /// All events that this plugin uses, and that it is asked to approve creations, which tells of other plugins; from NRI 0.10 on.
     All,
-    /// Without those about changed sandboxes, which older runtimes do not know.
+    /// Without those about changed sandboxes and without approving, which older runtimes do not know.
     Old,
 }
 
@@ -48,7 +48,7 @@ impl Mask {
     /// One bit for each event, beginning with `RunPodSandbox`.
     pub fn bits(self) -> i32 {
         match self {
-            Mask::All => 0x1fff,
+            Mask::All => 0x3fff,
             Mask::Old => 0x7ff,
         }
     }
@@ -107,7 +107,8 @@ mod tests {
     #[test]
     fn every_event_has_a_bit_and_a_method() {
         let bits = METHODS.iter().fold(0, |bits, (_, event)| bits | 1 << (*event as i32 - 1));
-        assert_eq!(bits, Mask::All.bits());
+        let approving = 1 << (Event::ValidateContainerAdjustment as i32 - 1);
+        assert_eq!(bits | approving, Mask::All.bits());
         for (name, event) in METHODS {
             assert_eq!((event_of(name), name_of(event)), (Some(event), name));
         }

@@ -15,6 +15,7 @@ use bayplan_workload::{Admission, Agent, CreateOutcome, Mount, Pinning, Ticket};
 
 use crate::api;
 use crate::events::Event;
+use crate::other_plugins::OtherPlugin;
 use crate::plugin::{Granted, Hook, Hooks, Reply};
 use crate::translate;
 
@@ -49,6 +50,11 @@ pub trait InEvent: Agent {
     fn synchronized(&self);
     /// There is no connection.
     fn lost(&self, why: &str);
+    /// These other plugins have had their say about a container that is being created. Must not wait.
+    fn beside(&self, others: Vec<OtherPlugin>);
+    /// The runtime has taken back the creation of this container after it was answered: another plugin sets the same, or the runtime has failed. `set_before`: CPUs that another
+    /// plugin, or kubelet, had set before this plugin was asked.
+    fn taken_back(&self, container: &str, set_before: &str);
     /// An event was answered; `is_late`: without a decision, and then this is what becomes of it.
     ///
     /// # Errors
@@ -78,13 +84,23 @@ pub struct FrontEnd<A> {
 /// What is under way.
 #[derive(Debug, Default)]
 struct Known {
-    /// Creations that have not ended, by the container's id, and whether the container was told where to run.
-    creating: BTreeMap<String, (Ticket, bool)>,
+    /// Creations that have not ended, by the container's id.
+    creating: BTreeMap<String, Creation>,
     /// Updates that the runtime is making; each has a number of its own.
     updating: BTreeMap<String, u64>,
     updates: u64,
     /// Creations of a container of a pod until now, where the runtime does not tell.
     attempts: BTreeMap<(String, String), u32>,
+}
+
+/// A creation that has not ended.
+#[derive(Clone, Debug)]
+struct Creation {
+    ticket: Ticket,
+    /// The container was told where to run.
+    is_told: bool,
+    /// The CPUs that were set already.
+    set_before: String,
 }
 
 impl<A: InEvent> FrontEnd<A> {
@@ -105,13 +121,21 @@ impl<A: InEvent> FrontEnd<A> {
         let (name, attempt) = (container.name.clone(), container.attempt);
         let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
         // Before it is asked, so that it comes to an end also if the answer is late.
-        self.known().creating.insert(made.id.clone(), (ticket, false));
+        let set_before = translate::cpus_before(made);
+        let creation = Creation { ticket, is_told: false, set_before };
+        self.known().creating.insert(made.id.clone(), creation);
         let refused = |text| {
             // The node has ended it already.
             self.known().creating.remove(&made.id);
             Err(text)
         };
-        let pinning = match self.agent.admit(ticket, container).await {
+        let admission = self.agent.admit(ticket, container).await;
+        if !self.is_creating(&made.id, ticket) {
+            // The connection has ended meanwhile, which the node has heard before there was anything that could end.
+            self.agent.created(ticket, CreateOutcome::Unknown).await;
+            return Err("the connection has ended".to_owned());
+        }
+        let pinning = match admission {
             Admission::Place(pinning) => pinning,
             Admission::PassThrough => return Ok(Reply::default()),
             Admission::Refuse(text) | Admission::Unavailable(text) => return refused(text),
@@ -123,8 +147,8 @@ impl<A: InEvent> FrontEnd<A> {
                 return Err(why);
             }
         };
-        if let Some((_, is_told)) = self.known().creating.get_mut(&made.id) {
-            *is_told = true;
+        if let Some(creation) = self.known().creating.get_mut(&made.id) {
+            creation.is_told = true;
         }
         let mut mounts: Vec<Mount> = self.agent.mounts(&pod.id, &name, attempt);
         mounts.retain(|it| made.mounts.iter().all(|own| own.destination != it.container_path));
@@ -140,6 +164,10 @@ impl<A: InEvent> FrontEnd<A> {
         Ok(Reply { adjust, update: updates(let_go) })
     }
 
+    fn is_creating(&self, id: &str, ticket: Ticket) -> bool {
+        self.known().creating.get(id).is_some_and(|it| it.ticket == ticket)
+    }
+
     /// As kubelet counts, where the runtime passes that on; otherwise as this connection has seen.
     fn attempt(&self, pod: &api::PodSandbox, made: &api::Container) -> u32 {
         let mut known = self.known();
@@ -149,11 +177,14 @@ impl<A: InEvent> FrontEnd<A> {
         attempt
     }
 
-    async fn creation_ended(&self, id: &str, outcome: impl FnOnce(bool) -> CreateOutcome) -> bool {
-        let creating = self.known().creating.remove(id);
-        let Some((ticket, is_told)) = creating else { return false };
-        self.agent.created(ticket, outcome(is_told)).await;
-        true
+    async fn creation_ended(
+        &self,
+        id: &str,
+        outcome: impl FnOnce(bool) -> CreateOutcome,
+    ) -> Option<Creation> {
+        let creation = self.known().creating.remove(id)?;
+        self.agent.created(creation.ticket, outcome(creation.is_told)).await;
+        Some(creation)
     }
 
     async fn update(&self, id: &str, asked: &api::LinuxResources) -> Result<Reply, String> {
@@ -239,7 +270,7 @@ impl<A: InEvent> FrontEnd<A> {
             }
             Event::PostUpdateContainer => self.update_ended(id, true).await,
             Event::StopContainer | Event::RemoveContainer => {
-                self.ended(id).await;
+                self.ended(pod, container).await;
             }
             _ => {}
         }
@@ -247,10 +278,17 @@ impl<A: InEvent> FrontEnd<A> {
     }
 
     /// A container has ended, or what was created of it is taken back.
-    async fn ended(&self, id: &str) {
-        if !self.creation_ended(id, |_| CreateOutcome::Failed).await {
-            self.known().updating.remove(id);
-            self.agent.ended(id).await;
+    async fn ended(&self, pod: &api::PodSandbox, container: &api::Container) {
+        match self.creation_ended(&container.id, |_| CreateOutcome::Failed).await {
+            Some(Creation { is_told: true, set_before, .. }) => {
+                let name = format!("{}/{}/{}", pod.namespace, pod.name, container.name);
+                self.agent.taken_back(&name, &set_before);
+            }
+            Some(_) => {}
+            None => {
+                self.known().updating.remove(&container.id);
+                self.agent.ended(&container.id).await;
+            }
         }
     }
 
@@ -302,13 +340,17 @@ impl<A: InEvent> Hooks for FrontEnd<A> {
             return;
         }
         tokio::spawn(async move {
-            for (ticket, _) in creating.into_values() {
-                agent.created(ticket, CreateOutcome::Unknown).await;
+            for creation in creating.into_values() {
+                agent.created(creation.ticket, CreateOutcome::Unknown).await;
             }
             for id in updating.into_keys().collect::<BTreeSet<String>>() {
                 agent.resized(&id, false).await;
             }
         });
+    }
+
+    fn beside(&self, others: Vec<OtherPlugin>) {
+        self.agent.beside(others);
     }
 
     async fn answer(&self, hook: Hook) -> Result<Reply, String> {

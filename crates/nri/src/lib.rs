@@ -8,6 +8,7 @@
 //! | [`events`] | events, their methods, and which versions know them; pure |
 //! | [`plugin`] | connects, registers, and answers within the runtime's limits |
 //! | [`front_end`] | events to calls of the node's `Agent`, and its answers to replies |
+//! | [`other_plugins`] | which other plugins there are, and what they set; pure |
 //! | [`translate`] | NRI messages to values, and back; pure |
 //! | [`runtime_end`] | the runtime's end of a connection, for tests |
 
@@ -16,6 +17,7 @@
 pub mod events;
 pub mod frame;
 pub mod front_end;
+pub mod other_plugins;
 pub mod plugin;
 pub mod runtime_end;
 pub mod session;

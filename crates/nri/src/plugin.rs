@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api;
 use crate::events::{Event, Mask, event_of, name_of};
+use crate::other_plugins::{OtherPlugin, other_plugins};
 use crate::session::{Call, End, Service, Session};
 use crate::ttrpc::{INVALID_ARGUMENT, Status, UNIMPLEMENTED, UNKNOWN};
 
@@ -88,6 +89,8 @@ pub trait Hooks: Clone + Send + Sync + 'static {
     fn synchronized(&self);
     /// The connection has ended, or none could be made.
     fn lost(&self, why: &str);
+    /// These other plugins have had their say about a container that is being created. Must not wait.
+    fn beside(&self, others: Vec<OtherPlugin>);
     /// Answers one event; an error fails the request where the runtime lets it.
     fn answer(&self, hook: Hook) -> impl Future<Output = Result<Reply, String>> + Send;
     /// An event was answered after this time; `is_late`: not by [`Hooks::answer`], which took too long. What is answered then.
@@ -155,6 +158,7 @@ async fn connect_once<H: Hooks>(
     running.close();
     let service = PluginEnd {
         hooks: hooks.clone(),
+        name: format!("{}-{}", settings.index, settings.name),
         mask,
         progress: Arc::clone(&progress),
         running: running.clone(),
@@ -201,6 +205,8 @@ struct Progress {
 #[derive(Clone)]
 struct PluginEnd<H> {
     hooks: H,
+    /// Its own name, as the runtime has it.
+    name: String,
     /// What to subscribe to; `None`: what the runtime's version knows.
     mask: Option<Mask>,
     progress: Arc<Mutex<Progress>>,
@@ -221,6 +227,11 @@ impl<H: Hooks> Service for PluginEnd<H> {
             "Configure" => Ok(self.configure(&read(&call)?).encode_to_vec()),
             "Synchronize" => Ok(self.synchronize(&read(&call)?).encode_to_vec()),
             "Shutdown" => Ok(Vec::new()),
+            // Approved at once: an empty answer rejects nothing.
+            "ValidateContainerAdjustment" => {
+                self.hooks.beside(other_plugins(&read(&call)?, &self.name));
+                Ok(Vec::new())
+            }
             "StateChange" => {
                 let api::StateChangeEvent { event, pod, container } = read(&call)?;
                 // One that is newer than this plugin.

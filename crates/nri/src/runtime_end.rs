@@ -42,6 +42,8 @@ pub struct Manners {
     pub fails_with_updates: bool,
     /// Pods and containers are told in so many parts.
     pub parts: usize,
+    /// Another plugin, by its index and name, which sets the CPUs of containers with names that begin with `both`; empty: there is none.
+    pub other: String,
 }
 
 impl Manners {
@@ -56,6 +58,7 @@ impl Manners {
             request_timeout: Duration::from_secs(2),
             fails_with_updates: false,
             parts: 1,
+            other: String::new(),
         }
     }
 
@@ -197,10 +200,47 @@ impl Plugin {
     pub async fn create(&self, hook: Hook) -> Result<(), String> {
         let _updates_are_made_within_the_event = self.lock.lock().await;
         let id = hook.container.as_ref().map(|it| it.id.clone()).unwrap_or_default();
-        let Reply { adjust, update } = self.call(hook).await?;
+        let Reply { adjust, update } = self.call(hook.clone()).await?;
+        self.collect(&hook).await?;
         let adjusted = adjust.and_then(|it| it.linux).and_then(|it| it.resources);
         self.write(&id, adjusted.as_ref());
         self.apply(&update)
+    }
+
+    /// What the other plugin does: it fails the creation, or lets it be approved.
+    async fn collect(&self, hook: &Hook) -> Result<(), String> {
+        let other = self.manners.other.as_str();
+        let is_approved = self.subscribed & (1 << (Event::ValidateContainerAdjustment as i32 - 1));
+        let Some(container) = hook.container.clone().filter(|_| !other.is_empty()) else {
+            return Ok(());
+        };
+        let own = format!("{}-{}", self.registered.plugin_idx, self.registered.plugin_name);
+        if container.name.starts_with("both") {
+            for event in [Event::StopContainer, Event::RemoveContainer] {
+                self.call(Hook { event, ..hook.clone() }).await?;
+            }
+            return Err(format!("plugins \"{other}\" and \"{own}\" both tried to set CPUSetCPUs"));
+        }
+        if is_approved == 0 {
+            return Ok(());
+        }
+        let plugin = |name: &str| {
+            let (index, name) = name.split_once('-').unwrap_or_default();
+            api::PluginInstance { index: index.to_owned(), name: name.to_owned() }
+        };
+        let request = api::ValidateContainerAdjustmentRequest {
+            pod: Some(hook.pod.clone()),
+            container: Some(container),
+            plugins: vec![plugin(other), plugin(&own)],
+            ..Default::default()
+        };
+        let limit = self.manners.request_timeout;
+        let answer: api::ValidateContainerAdjustmentResponse = self
+            .session
+            .call("ValidateContainerAdjustment", &request, limit)
+            .await
+            .map_err(|it| it.to_string())?;
+        if answer.reject { Err(answer.reason) } else { Ok(()) }
     }
 
     /// An update by CRI: the plugin is asked, and what it wants instead counts.

@@ -72,6 +72,7 @@ pub fn container(sandbox: &api::PodSandbox, container: &api::Container) -> NewCo
         facts: None,
         assigned: Vec::new(),
         cmk: cmk_words(container).map(|said| said.asked),
+        due_id: Some(container.id.clone()).filter(|it| !it.is_empty()),
     }
 }
 
@@ -113,6 +114,12 @@ pub fn resources(linux: &api::LinuxResources) -> Resources {
 pub fn pinning(linux: &api::LinuxResources) -> Option<Pinning> {
     let cpu = linux.cpu.as_ref()?;
     Some(Pinning { cpus: cpu.cpus.parse().ok()?, mems: cpu.mems.parse().ok()? })
+}
+
+/// CPUs that a plugin with a lower index, or kubelet, has set for a container that is being created; empty: none.
+pub fn cpus_before(container: &api::Container) -> String {
+    let linux = container.linux.as_ref().and_then(|it| it.resources.as_ref());
+    linux.and_then(|it| it.cpu.as_ref()).map(|it| it.cpus.clone()).unwrap_or_default()
 }
 
 fn pinned(pinning: &Pinning) -> Option<api::LinuxResources> {

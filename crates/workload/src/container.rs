@@ -99,6 +99,8 @@ pub struct NewContainer {
     pub assigned: Vec<AssignedDevices>,
     /// What it asks for in CMK's words, or why that cannot be understood.
     pub cmk: Option<Result<Isolate, CommandError>>,
+    /// The runtime's id that it will have, where the front end knows that before the runtime has made it: by it a creation that ended in doubt is recognised.
+    pub due_id: Option<String>,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
 mod axe;
+mod built;
 mod chart;
 mod fuzz;
 mod image;

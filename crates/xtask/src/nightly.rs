@@ -14,7 +14,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), deployed (daemon and agent as pods of the chart), nri (with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -29,6 +29,7 @@ const SOAK_MINUTES: &str = "30";
 const STORM_PODS: &str = "1000";
 /// Random machines, each with a history, of each property of the ledger.
 const PROPERTY_CASES: &str = "20000";
+const NRI_ROUNDS: &str = "3000";
 const FUZZ_SECONDS: u32 = 600;
 /// What takes longer hangs: twice the longest.
 const LIMIT: &str = "6h";
@@ -129,8 +130,9 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     let deployed = Command::new(workspace().join("tests/kubelet/run-deployed"));
     parts.push(Part::new("deployed", deployed));
     let mut nri = Command::new(cargo());
-    nri.args(["test", "--workspace", "--locked", "--test", "nri"]);
-    parts.push(Part { must_say: "test result: ok. 6 passed", ..Part::new("nri", nri) });
+    nri.args(["test", "--workspace", "--locked", "--test", "nri", "--", "after_every_round"]);
+    nri.arg("--nocapture").env("BAYPLAN_NRI_ROUNDS", NRI_ROUNDS);
+    parts.push(Part { must_say: "test result: ok. 1 passed", ..Part::new("nri", nri) });
     let mut reenact = Command::new(cargo());
     reenact.args(["test", "--locked", "-p", "bayplan-xtask", "--test", "reenact"]);
     parts.push(Part { must_say: "test result: ok. 2 passed", ..Part::new("reenact", reenact) });

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
+use crate::built::built_dir;
 use crate::{cargo, lab, run_program, setup, workspace};
 
 /// What some tests need of a machine.
@@ -23,6 +24,8 @@ enum Need {
     Bpf,
     /// containerd, runc and a static busybox, and a cgroup hierarchy that can be written.
     Containerd,
+    /// Containerd 2 and runc as `tests/programs` builds them.
+    Containerd2,
     Prometheus,
     /// QEMU, kernels and the guests' file system.
     Guests,
@@ -51,6 +54,11 @@ const SPECIAL: &[Special] = &[
         target: "containerd",
         filter: "",
         needs: &[Need::Root, Need::Mounts, Need::Containerd],
+    },
+    Special {
+        target: "nri",
+        filter: "",
+        needs: &[Need::Root, Need::Mounts, Need::Containerd, Need::Containerd2],
     },
 ];
 
@@ -219,6 +227,10 @@ impl Need {
             Need::Containerd => (
                 setup::has_containers() && has_writable_cgroups(),
                 "containerd, runc and a static busybox (sudo cargo xtask setup), and cgroups that can be written",
+            ),
+            Need::Containerd2 => (
+                built_dir("containerd-2").is_some() && built_dir("runc").is_some(),
+                "containerd 2 (tests/critest/run --containerd 2 --rounds direct --build-only)",
             ),
             Need::Prometheus => {
                 (setup::has_prometheus(), "prometheus and promtool (sudo cargo xtask setup)")

@@ -312,6 +312,7 @@ impl Player<'_> {
                 warnings: entry.warnings.clone(),
             };
             let placed = PlacedRecord {
+                is_unasked: false,
                 id,
                 runtime_id: Some(runtime_id(number)),
                 container: (**form).clone(),

@@ -4,7 +4,7 @@
 //! On kubelet's way only a start waits for it, and not for long: where the cgroup is there by then, what a container is promised holds before its first instruction. Where it comes
 //! later, that it comes wakes the task (`families/arrivals.rs`). Files are read and written on a thread for blocking work, one look at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub(crate) struct Enforcement {
     asks: mpsc::Sender<Ask>,
     /// Notified when the state has changed.
     pub(crate) soon: Arc<Notify>,
+    /// Notified when a start waits for a look.
+    starts: Arc<Notify>,
     /// Containers that the runtime is told of.
     pub(crate) calls: RuntimeCalls,
     /// Containers that have asked for huge pages, for creations.
@@ -86,6 +88,15 @@ struct Done {
     regrouped: u64,
     /// Containers from which idle memory is reclaimed.
     reclaims: Arc<[Reclaim]>,
+    /// Containers of which files are wanted, by the runtime's ids; `None` before the first look.
+    with_files: Option<Arc<BTreeSet<String>>>,
+}
+
+impl Done {
+    /// Files of this container are wanted, or may be.
+    fn wants_files(&self, container: &str) -> bool {
+        self.with_files.as_ref().is_none_or(|it| it.contains(container))
+    }
 }
 
 /// What the task waits for.
@@ -93,6 +104,7 @@ struct Done {
 pub(crate) struct Questions {
     asks: mpsc::Receiver<Ask>,
     soon: Arc<Notify>,
+    starts: Arc<Notify>,
     done: watch::Sender<Done>,
     is_lost: Arc<AtomicBool>,
 }
@@ -108,6 +120,18 @@ impl Drop for Questions {
 
 #[cfg(test)]
 impl Questions {
+    /// As if a look had begun now that wants files of these containers only.
+    pub(crate) fn note_look(&self, step: u64, with_files: &[&str]) {
+        let with_files = with_files.iter().map(|it| (*it).to_owned()).collect();
+        let (begun, with_files) = (Some(Instant::now()), Some(Arc::new(with_files)));
+        self.done.send_replace(Done { step, begun, with_files, ..Done::default() });
+    }
+
+    /// Comes back when a start waits for a look.
+    pub(crate) async fn starts_waiting(&self) {
+        self.starts.notified().await;
+    }
+
     /// As if files had been written.
     pub(crate) fn note_done(&self, step: u64) {
         self.done.send_replace(Done { step, ..Done::default() });
@@ -141,18 +165,20 @@ impl Questions {
 impl Enforcement {
     pub(crate) fn new(calls: RuntimeCalls) -> (Enforcement, Questions) {
         let (asks, questions) = mpsc::channel(16);
-        let soon = Arc::<Notify>::default();
+        let (soon, starts) = (Arc::<Notify>::default(), Arc::<Notify>::default());
         let (done, finished) = watch::channel(Done::default());
         let is_lost = Arc::<AtomicBool>::default();
         let questions = Questions {
             asks: questions,
             soon: Arc::clone(&soon),
+            starts: Arc::clone(&starts),
             done,
             is_lost: Arc::clone(&is_lost),
         };
         let enforcement = Enforcement {
             asks,
             soon,
+            starts,
             calls,
             huge_page_users: HugePageUsers::default(),
             done: finished,
@@ -170,12 +196,19 @@ impl Enforcement {
         let _stopping = done.wait_for(|done| done.step >= step).await;
     }
 
-    /// As [`Self::is_in_line_with`], by a look that has begun since then: what a runtime has made just before, as a container's cgroup, is seen by it. Wakes the task.
-    pub(crate) async fn is_in_line_since(&self, step: u64, since: Instant) {
-        self.soon.notify_one();
+    /// As [`Self::is_in_line_with`], for a container that is about to start. Where files of its own are wanted, by a look that has begun since then: what the runtime has made just
+    /// before, as the container's cgroup, is seen by it. Wakes the task, which does not gather other changes first.
+    pub(crate) async fn is_ready_to_start(&self, container: &str, step: u64, since: Instant) {
         let mut done = self.done.clone();
-        let is_new = |done: &Done| done.begun.is_some_and(|begun| begun >= since);
-        let _stopping = done.wait_for(|done| done.step >= step && is_new(done)).await;
+        let is_ready = |done: &Done| {
+            let is_new = done.begun.is_some_and(|begun| begun >= since);
+            done.step >= step && (is_new || !done.wants_files(container))
+        };
+        if is_ready(&done.borrow()) {
+            return;
+        }
+        self.starts.notify_one();
+        let _stopping = done.wait_for(is_ready).await;
     }
 
     /// What became of a proposal of the rebalancer in the first look at the state after that step; `None` when it has no files.
@@ -384,11 +417,11 @@ pub(crate) async fn run_enforcer(mut task: EnforcerTask, stop: CancellationToken
             let held = std::mem::take(&mut outcome.held);
             drifts.note(&outcome.notices, outcome.contested > 0, looked.at.into_std());
             let (turned, drifts) = (outcome.turned.clone(), drifts.clone());
-            let is_regrouped = !outcome.groups.changes.is_empty();
-            let regrouped = task.questions.done.borrow().regrouped + u64::from(is_regrouped);
+            let regrouped = task.questions.done.borrow().regrouped + outcome.regroupings();
             let reclaims = if is_dry { Vec::new() } else { std::mem::take(&mut outcome.reclaims) };
-            let (begun, reclaims) = (Some(begun), reclaims.into());
-            let done = Done { step, begun, turned, held, drifts, regrouped, reclaims };
+            let (begun, reclaims, with_files) =
+                (Some(begun), reclaims.into(), Some(task.enforcer.with_files()));
+            let done = Done { step, begun, turned, held, drifts, regrouped, reclaims, with_files };
             task.questions.done.send_replace(done);
         }
         task.tell(&mut told, &outcome, is_dry, &occupancy);
@@ -467,6 +500,7 @@ impl EnforcerTask {
                 None => std::future::pending().await,
             },
             () = changed => Wake::Changed,
+            () = self.questions.starts.notified() => Wake::Changed,
             _ = self.config.changed() => Wake::Changed,
             wake = heard => wake,
             // On a node on which nothing is wanted, nothing is done.

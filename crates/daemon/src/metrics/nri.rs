@@ -24,6 +24,8 @@ pub(crate) struct Nri {
     is_registered: Gauge<i64, AtomicI64>,
     /// Updates that the daemon has caused itself.
     pub(crate) echoes: Counter,
+    /// Creations that the runtime took back after they were answered.
+    pub(crate) taken_back: Counter,
 }
 
 /// From a tenth of a millisecond to what runtimes wait at most.
@@ -39,6 +41,7 @@ impl Default for Nri {
             registrations: Counter::default(),
             is_registered: Gauge::default(),
             echoes: Counter::default(),
+            taken_back: Counter::default(),
         }
     }
 }
@@ -70,6 +73,11 @@ impl Nri {
             "nri_own_updates",
             "Updates of containers that the daemon has caused itself and that came back as events",
             self.echoes.clone(),
+        );
+        registry.register(
+            "nri_creations_taken_back",
+            "Creations that the runtime took back after this plugin had answered, as where two plugins set the same",
+            self.taken_back.clone(),
         );
     }
 

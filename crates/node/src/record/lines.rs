@@ -116,6 +116,7 @@ mod tests {
             terms: TermsForm::default(),
         };
         Record::Placed(Box::new(PlacedRecord {
+            is_unasked: false,
             id,
             runtime_id: None,
             container: ContainerForm::from(&container),

@@ -47,7 +47,7 @@ impl NodeState {
         now: Timestamp,
     ) -> Step {
         if let Some(id) = self.in_creation(&spec) {
-            return self.admit_again(ticket, id);
+            return self.admit_again(ticket, id, spec.due_id);
         }
         if !is_final && self.has_ended_mates(&spec) {
             return Step::new(Answer::AskFirst);
@@ -208,8 +208,16 @@ impl NodeState {
     }
 
     /// Kubelet asks again for a container with a first creation that has not ended, or ended in doubt.
-    pub(super) fn admit_again(&mut self, ticket: Ticket, id: ContainerId) -> Step {
+    pub(super) fn admit_again(
+        &mut self,
+        ticket: Ticket,
+        id: ContainerId,
+        due_id: Option<String>,
+    ) -> Step {
         if let Some(container) = self.containers.get_mut(&id) {
+            if container.spec.due_id != due_id {
+                Arc::make_mut(&mut container.spec).due_id = due_id;
+            }
             container.has_doubt = true;
             container.phase = Phase::Creating;
             container.touched = self.steps;
@@ -258,6 +266,7 @@ impl NodeState {
             was_silent: false,
             annotated: None,
             pod_before: None,
+            is_unasked: false,
         };
         self.containers.insert(id, container);
         self.remember_home(id);

@@ -50,7 +50,7 @@ impl NodeState {
     }
 
     /// By how much a place goes too far; `None`: it does not.
-    pub(super) fn over(
+    pub(crate) fn over(
         &self,
         request: &Request,
         spec: &NewContainer,

@@ -4,9 +4,11 @@
 //! before it ran is written to once more when it does.
 
 use bayplan_types::Pinning;
+use jiff::Timestamp;
 
-use crate::container::Phase;
+use crate::container::{Container, Phase};
 use crate::event::{Answer, Step};
+use crate::record::Record;
 use crate::state::NodeState;
 
 impl NodeState {
@@ -14,6 +16,31 @@ impl NodeState {
     pub(super) fn unchanged_since(&self, runtime_id: &str) -> Option<u64> {
         let id = self.by_runtime_id.get(runtime_id)?;
         self.containers.get(id).map(|container| container.touched)
+    }
+
+    /// Answered with the step that changed the container last. A creation that ended in doubt has made it, where that is the id that it was to have.
+    pub(super) fn starting(&mut self, runtime_id: &str, now: Timestamp) -> Step {
+        let mut step = Step::new(Answer::Done);
+        let is_due = |it: &Container| {
+            it.phase == Phase::Unconfirmed && it.spec.due_id.as_deref() == Some(runtime_id)
+        };
+        let mut containers = self.containers.iter();
+        let due = containers.find(|(_, it)| is_due(it)).map(|(id, _)| *id);
+        if let Some(id) = due.filter(|_| !self.by_runtime_id.contains_key(runtime_id)) {
+            let runtime_id = runtime_id.to_owned();
+            step.records.push(Record::Created {
+                id: id.0,
+                runtime_id: runtime_id.clone(),
+                at: now,
+            });
+            // Whether the answer that told it where to run has arrived is not known, so it is told again.
+            self.bind(id, runtime_id, Pinning::default());
+            if let Some(container) = self.containers.get_mut(&id) {
+                container.touched = self.steps;
+            }
+        }
+        step.answer = Answer::Since(self.unchanged_since(runtime_id));
+        step
     }
 
     pub(super) fn started(&mut self, runtime_id: &str) -> Step {

@@ -20,6 +20,7 @@ impl NodeState {
                 | Event::ReadBack(_)
                 | Event::Turn(_)
                 | Event::SetsChanged(..)
+                | Event::ToldInDoubt(_)
         ) || matches!(&event, Event::Colocate(it) if it.lent != self.colocation.lent);
         let is_creation_over = matches!(event, Event::CreateEnded(..));
         let mut step = match self.not_yet(&event) {
@@ -73,7 +74,7 @@ impl NodeState {
                 Step::new(Answer::PoolEnvironment(id.and_then(|id| self.pool_environment(id))))
             }
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
-            Event::Starting(id) => Step::new(Answer::Since(self.unchanged_since(&id))),
+            Event::Starting(id) => self.starting(&id, now),
             Event::Started(id) => self.started(&id),
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
             Event::Exited(id, how) => self.ended(&id, &how, now),
@@ -88,6 +89,8 @@ impl NodeState {
             Event::WritesFailed(failed) => self.writes_failed(&failed, now),
             Event::HugePagesRead(now) => self.huge_pages_read(&now),
             Event::WritesLanded(landed) => self.writes_landed(&landed),
+            Event::ToldInDoubt(told) => self.told_in_doubt(&told),
+            Event::Reconnected => self.reconnected(),
             Event::MachineChanged(machine) => self.machine_changed(*machine, now),
             Event::ConfigChanged(config) => self.config_changed(*config, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),

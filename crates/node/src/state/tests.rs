@@ -21,6 +21,7 @@ mod sets_changed;
 mod starting;
 mod together;
 mod turned;
+mod unasked;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};

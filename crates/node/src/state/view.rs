@@ -25,6 +25,7 @@ impl NodeState {
             decision: container.decision.clone(),
             cold: container.cold,
             elsewhere: container.elsewhere.clone().map(Box::new),
+            is_unasked: container.is_unasked,
         })))
     }
 

@@ -1,5 +1,6 @@
 //! What came of writes: those that failed are forgotten, so that the next plan repeats them.
 
+use bayplan_types::Pinning;
 use jiff::Timestamp;
 
 use super::NodeState;
@@ -13,6 +14,23 @@ impl NodeState {
             self.before.remove(container);
         }
         Step::new(Answer::Done)
+    }
+
+    /// An answer that told the runtime where these are to run may not have arrived: it is told again.
+    pub(super) fn told_in_doubt(&mut self, told: &[String]) -> Step {
+        for container in told.iter().filter(|it| self.by_runtime_id.contains_key(*it)) {
+            self.observed.insert(container.clone(), Pinning::default());
+        }
+        Step::new(Answer::Done)
+    }
+
+    /// Creations in doubt that were asked about by the runtime's id are over: the next view of the runtime counts.
+    pub(super) fn reconnected(&mut self) -> Step {
+        let doubtful = self.containers.values_mut();
+        for container in doubtful.filter(|it| it.spec.due_id.is_some()) {
+            container.doubted_at = None;
+        }
+        Step { sync_soon: true, ..Step::new(Answer::Done) }
     }
 
     pub(super) fn writes_failed(&mut self, failed: &[FailedWrite], now: Timestamp) -> Step {

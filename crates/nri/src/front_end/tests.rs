@@ -10,6 +10,8 @@ use bayplan_workload::{NewContainer, Pod, Resources};
 #[derive(Clone, Default)]
 struct Scribe {
     lines: Arc<Mutex<String>>,
+    /// Notified when the connection has ended.
+    is_lost: Arc<tokio::sync::Notify>,
 }
 
 impl Scribe {
@@ -39,6 +41,9 @@ impl Agent for Scribe {
 
     async fn admit(&self, ticket: Ticket, container: NewContainer) -> Admission {
         let NewContainer { name, attempt, .. } = container;
+        if name == "slow" {
+            self.is_lost.notified().await;
+        }
         self.write(format!("admit {}: {name}, attempt {attempt}", ticket.0));
         match name.as_str() {
             "never" => Admission::Refuse("bayplan: no room".to_owned()),
@@ -88,7 +93,17 @@ impl InEvent for Scribe {
 
     fn synchronized(&self) {}
 
-    fn lost(&self, _why: &str) {}
+    fn lost(&self, _why: &str) {
+        self.is_lost.notify_one();
+    }
+
+    fn beside(&self, others: Vec<OtherPlugin>) {
+        self.write(format!("beside {others:?}"));
+    }
+
+    fn taken_back(&self, container: &str, set_before: &str) {
+        self.write(format!("taken back: {container}, set before to {set_before:?}"));
+    }
 
     fn answered(&self, _event: Event, _took: Duration, _is_late: bool) -> Result<(), String> {
         Ok(())
@@ -233,12 +248,43 @@ async fn a_creation_that_comes_to_nothing_gives_its_place_back() {
             admit 3: c, attempt 0
             let go of 3 for c
             created 3: Failed
+            taken back: n/web/c, set before to ""
             ended: c
             admit 4: unready, attempt 0
             let go of 3 for unready
             created 4: Created { id: "unready", pinned: true }
             starting: unready
             ended: unready
+        "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_creation_for_which_another_plugin_sets_the_same_is_taken_back() {
+    let story = async |plugin: &Plugin| {
+        plugin.create(hook(Event::CreateContainer, "c")).await.unwrap();
+        let mut both = hook(Event::CreateContainer, "both");
+        let linux = update("both", 0, "0-1").resources;
+        let linux = api::LinuxContainer { resources: linux, ..Default::default() };
+        both.container.as_mut().unwrap().linux = Some(linux);
+        let refused = plugin.create(both).await;
+        let text = "plugins \"10-other\" and \"90-bayplan\" both tried to set CPUSetCPUs";
+        assert_eq!(refused, Err(text.to_owned()));
+    };
+    check(
+        Manners { other: "10-other".into(), ..Manners::containerd() },
+        story,
+        &expect![[r#"
+            admit 1: c, attempt 0
+            let go of 3 for c
+            beside [OtherPlugin { name: "10-other", sets: {} }]
+            admit 2: both, attempt 0
+            let go of 3 for both
+            created 2: Failed
+            taken back: n/web/both, set before to "0-1"
+            ended: both
+            created 1: Unknown
         "#]],
     )
     .await;
@@ -295,4 +341,19 @@ async fn what_is_under_way_when_the_connection_ends_is_in_doubt() {
         "#]],
     )
     .await;
+}
+
+/// Issue 35: such a container was never heard of again, and kept its CPUs for good.
+#[tokio::test]
+async fn a_creation_that_is_decided_after_the_connection_has_ended_is_in_doubt() {
+    let scribe = Scribe::default();
+    let front_end = FrontEnd::new(scribe.clone());
+    let answering = front_end.answer(hook(Event::CreateContainer, "slow"));
+    let lost = async { front_end.lost("gone") };
+    let (answer, ()) = tokio::join!(answering, lost);
+    assert_eq!(answer, Err("the connection has ended".to_owned()));
+    let lines = scribe.lines.lock().unwrap().clone();
+    let (before, after) = lines.split_once("admit 1: slow, attempt 0\n").unwrap();
+    assert!(before.is_empty() || before == "created 1: Unknown\n", "{before}");
+    assert!(after.starts_with("created 1: Unknown\n"), "{after}");
 }

@@ -46,6 +46,13 @@ impl Hooks for Pinner {
 
     fn lost(&self, _why: &str) {}
 
+    fn beside(&self, others: Vec<OtherPlugin>) {
+        self.note(format!(
+            "beside {}",
+            others.iter().map(|it| it.name.as_str()).collect::<String>()
+        ));
+    }
+
     async fn answer(&self, hook: Hook) -> Result<Reply, String> {
         let name = hook.container.map(|it| it.name).unwrap_or(hook.pod.name);
         self.note(format!("{} {name}", name_of(hook.event)));
@@ -136,6 +143,8 @@ async fn every_version_is_registered_with_and_tells_the_same_events() {
         "StopContainer c",
     ];
     let old: Vec<&str> = full.into_iter().filter(|it| !it.starts_with("UpdatePod")).collect();
+    let beside = Manners { other: "10-other".into(), ..Manners::containerd() };
+    let with_other = [&full[..2], &["beside 10-other"], &full[2..]].concat();
     let unknown = Manners { version: "abc".into(), ..Manners::old_containerd() };
     let parts = Manners { parts: 3, ..Manners::containerd() };
     let by = |runtime: &str| format!("configured by {runtime} within Some(2s)");
@@ -143,9 +152,10 @@ async fn every_version_is_registered_with_and_tells_the_same_events() {
     for (manners, before, events) in [
         (Manners::containerd(), vec![first.as_str(), "synchronized"], full.to_vec()),
         (parts, vec![&first, "synchronized"], full.to_vec()),
+        (beside, vec![&first, "synchronized"], with_other),
         (Manners::crio(), vec![&crio, "synchronized"], full.to_vec()),
         (Manners::old_containerd(), vec![&first, "synchronized"], old.clone()),
-        (unknown, vec![&first, "invalid plugin events: 0x1800", &first, "synchronized"], old),
+        (unknown, vec![&first, "invalid plugin events: 0x3800", &first, "synchronized"], old),
     ] {
         let expected: Vec<&str> = before.into_iter().chain(events).collect();
         assert_eq!(heard(manners).await, expected);

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
+use crate::built::built_dir;
 use crate::lab::guest::{Guest, Init, Limits};
 use crate::lab::kernel::{Kernel, RELEASES, Release};
 use crate::lab::machine::{DEFAULT, MACHINES, Machine};
@@ -29,7 +30,7 @@ pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are
 cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
 cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|systemd|all] [--limit SECONDS]
-                   [--silence SECONDS] [--suite guest|probes] [--program FILE] [--package FILE] [-- ARGUMENT...]
+                   [--silence SECONDS] [--suite guest|probes] [--program FILE] [--package FILE] [--containerd 1.7|2] [-- ARGUMENT...]
                          the guest tests, or the kernel tests of the probes; ARGUMENT is a part of a test's name. Or any program of
                          yours. With a Debian package under systemd, they test what it installs, and that it comes and goes
 cargo xtask lab shell [--machine NAME] [--kernel NAME] [--init shell|systemd]
@@ -63,6 +64,8 @@ struct Asked {
     limits: Limits,
     suite: Suite,
     package: Option<PathBuf>,
+    /// Containerd 2 is there beside the guest's own, and is used instead.
+    has_containerd_2: bool,
     args: Vec<String>,
 }
 
@@ -146,6 +149,7 @@ impl Asked {
             limits: LIMITS,
             suite: Suite::Guest,
             package: None,
+            has_containerd_2: false,
             args: Vec::new(),
         };
         let mut args = args.iter().copied();
@@ -163,6 +167,7 @@ impl Asked {
                 "--silence" => asked.limits.silent = Duration::from_secs(value()?.parse()?),
                 "--suite" => asked.suite = Suite::find(value()?)?,
                 "--program" => asked.suite = Suite::Program(value()?.into()),
+                "--containerd" => asked.has_containerd_2 = is_series_2(value()?)?,
                 "--package" => asked.package = Some(value()?.into()),
                 _ => bail!("what is {option}? See `cargo xtask help`"),
             }
@@ -173,6 +178,29 @@ impl Asked {
         );
         Ok(asked)
     }
+}
+
+fn is_series_2(series: &str) -> anyhow::Result<bool> {
+    match series {
+        "1.7" => Ok(false),
+        "2" => Ok(true),
+        _ => bail!("`{series}` is no series of containerd; there are 1.7 and 2"),
+    }
+}
+
+/// Programs of containerd 2, with the names that they have below `/usr/bin`.
+fn containerd_2() -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    let built = |name: &str| {
+        built_dir(name).with_context(|| {
+            format!("{name} was not built; tests/critest/run --containerd 2 --rounds direct --build-only does")
+        })
+    };
+    let (containerd, runc) = (built("containerd-2")?, built("runc")?);
+    Ok(vec![
+        ("containerd-2/containerd", containerd.join("containerd")),
+        ("containerd-2/containerd-shim-runc-v2", containerd.join("containerd-shim-runc-v2")),
+        ("containerd-2/runc", runc.join("runc")),
+    ])
 }
 
 fn find_machines(name: &str) -> anyhow::Result<Vec<&'static Machine>> {
@@ -212,7 +240,7 @@ fn list() -> anyhow::Result<()> {
 /// A guest and what it is to run.
 struct Job {
     guest: Guest,
-    programs: [(&'static str, PathBuf); 2],
+    programs: Vec<(&'static str, PathBuf)>,
     command: String,
     limits: Limits,
 }
@@ -225,6 +253,10 @@ impl Asked {
             Suite::Probes => &built.probes,
             Suite::Program(file) => file,
         };
+        let mut programs = vec![("bayplan", built.bayplan.clone()), ("guest-tests", tests.clone())];
+        if self.has_containerd_2 {
+            programs.extend(containerd_2()?);
+        }
         let mut jobs = Vec::new();
         for release in &self.releases {
             let kernel = cached_or_fetched(*release)?;
@@ -235,7 +267,7 @@ impl Asked {
                 let (kernel, package) = (kernel.clone(), self.package.clone());
                 jobs.push(Job {
                     guest: Guest { machine, kernel, init, package, out },
-                    programs: [("bayplan", built.bayplan.clone()), ("guest-tests", tests.clone())],
+                    programs: programs.clone(),
                     command: command_line(&self.args),
                     limits: self.limits,
                 });
@@ -281,7 +313,8 @@ impl Job {
         let guest = &self.guest;
         println!("== lab: {} starts", guest.name());
         let started = Instant::now();
-        let programs = self.programs.each_ref().map(|(name, file)| (*name, file.as_path()));
+        let programs: Vec<(&str, &Path)> =
+            self.programs.iter().map(|(name, file)| (*name, file.as_path())).collect();
         let ran = guest.run(&programs, &self.command, self.limits, is_alone);
         let console = if is_alone { String::new() } else { guest.console() };
         let how = if ran.is_ok() { "passed" } else { "failed" };

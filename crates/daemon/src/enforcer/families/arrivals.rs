@@ -20,12 +20,24 @@ pub(crate) struct Arrivals {
     /// Containers that are being started, by the runtime's ids.
     starting: BTreeSet<String>,
     awaited: BTreeSet<String>,
+    /// Containers of which files are wanted, or may be, by the runtime's ids.
+    wanted: BTreeSet<String>,
 }
 
 impl Arrivals {
     /// Of containers that are being started.
     pub(super) fn of(starting: BTreeSet<String>) -> Arrivals {
-        Arrivals { starting, awaited: BTreeSet::new() }
+        Arrivals { starting, ..Arrivals::default() }
+    }
+
+    /// Containers of which files are wanted, or may be: before the start of any other there is nothing to wait for.
+    pub(crate) fn wanted(&self) -> &BTreeSet<String> {
+        &self.wanted
+    }
+
+    /// Files may be wanted of this container.
+    pub(super) fn note_wanted(&mut self, occupant: &Occupant) {
+        self.wanted.insert(occupant.runtime_id.clone());
     }
 
     /// Directories of pods in which a container's is missing, and of containers that are being started.
@@ -42,6 +54,7 @@ impl Arrivals {
         kernel: &mut dyn Kernel,
         occupant: &Occupant,
     ) -> Result<Option<ContainerCgroup>, CgroupError> {
+        self.note_wanted(occupant);
         let Occupant { spec, runtime_id, .. } = occupant;
         let parent = &spec.pod.cgroup_parent;
         let Some(group) = find_container_cgroup(kernel, parent, runtime_id, None)? else {
@@ -97,6 +110,7 @@ mod tests {
             let what = format!("{cpus:?} {is_starting}");
             assert_eq!(found.is_some(), is_found, "{what}");
             assert_eq!(arrivals.awaited().iter().next().map(String::as_str), awaited, "{what}");
+            assert!(arrivals.wanted().contains("id-c"), "{what}");
         }
     }
 }

@@ -84,6 +84,7 @@ pub(super) fn gather_cgroups(
     if files.is_empty() {
         // Otherwise there is no group yet that could have these files.
         gathered.lacks_groups = true;
+        members.iter().for_each(|it| gathered.arrivals.note_wanted(it.occupant));
         let is_v1 = kernel.read("sys/fs/cgroup/cgroup.controllers").is_err();
         if is_v1 && members.iter().any(Member::wants_by_itself) {
             gathered.problems.push(

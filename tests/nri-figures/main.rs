@@ -1,0 +1,223 @@
+//! How long a runtime waits for its plugin: Bayplan, and beside it another program, on the same containerd with the same pods. By hand, on a machine that is quiet otherwise:
+//!
+//! ```sh
+//! BAYPLAN_NRI_OTHER=/path/to/topology-aware cargo test -p bayplan-tests --test nri-figures -- --nocapture
+//! ```
+//!
+//! `BAYPLAN_NRI_PROGRAM` names a program to measure instead of the one that the tests have built, for example that of a release. What came of it is in `docs/measurements/nri.md`.
+
+#![allow(clippy::print_stdout, reason = "tests tell what they have measured")]
+
+mod tap;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec, RunningPod};
+use bayplan_tests::containerd::Programs;
+use bayplan_tests::node::{LIMIT, Node, SLEEP, Way};
+use bayplan_tests::process::wait_for;
+use bayplan_types::{Bytes, QosClass};
+
+use self::tap::Tap;
+
+const BAYPLAN: &str = env!("CARGO_BIN_EXE_bayplan-under-test");
+/// Containers of one pod that fill the node.
+const PER_POD: usize = 25;
+/// Containers that run when events are timed.
+const LOADS: [usize; 3] = [0, 100, 250];
+/// Containers that there are when a plugin registers; those beyond the loads are created only.
+const REGISTERED: [usize; 2] = [250, 600];
+/// Containers that come and go at each load.
+const ROUNDS: usize = 60;
+/// Registrations that are timed.
+const REGISTRATIONS: usize = 5;
+
+/// The plugin that is measured.
+enum Subject {
+    Bayplan,
+    /// Another program, while it runs.
+    Other(PathBuf, Option<Child>),
+}
+
+struct Stage {
+    node: Node,
+    tap: Tap,
+    subject: Subject,
+    filling: Vec<RunningPod>,
+    filled: usize,
+}
+
+#[test]
+fn a_runtime_waits_for_its_plugin() {
+    measure(Subject::Bayplan).unwrap();
+    if let Some(other) = env::var_os("BAYPLAN_NRI_OTHER") {
+        measure(Subject::Other(other.into(), None)).unwrap();
+    }
+}
+
+fn measure(subject: Subject) -> anyhow::Result<()> {
+    let program = env::var_os("BAYPLAN_NRI_PROGRAM").unwrap_or_else(|| BAYPLAN.into());
+    let (driver, programs) = (CgroupDriver::Cgroupfs, Programs::built()?);
+    let mut node = Node::start_with(Path::new(&program), &SLEEP, driver, Way::Plugin, programs)?;
+    let socket = node.dir().join("tap.sock");
+    let tap = Tap::start(&socket, node.nri_socket())?;
+    node.kill()?;
+    node.take_nri_from(socket);
+    node.write_config("log: warn\n")?;
+    let mut stage = Stage { node, tap, subject, filling: Vec::new(), filled: 0 };
+    let played = stage.play();
+    let stopped = stage.stop();
+    // So that the node can be ended as any other.
+    let mut node = stage.node;
+    node.start_again()?;
+    node.end(played.and(stopped))
+}
+
+impl Stage {
+    fn play(&mut self) -> anyhow::Result<()> {
+        println!("\n{}", self.name());
+        self.start()?;
+        for load in LOADS {
+            self.fill(load, true)?;
+            self.tap.take();
+            for round in 0..ROUNDS {
+                self.come_and_go(round).with_context(|| format!("round {round} at {load}"))?;
+            }
+            print_times(&format!("{load} containers"), &self.tap.take());
+            println!("{load} containers: {} KiB resident", self.resident_kib()?);
+        }
+        for count in REGISTERED {
+            self.fill(count, false)?;
+            self.tap.take();
+            for _ in 0..REGISTRATIONS {
+                self.stop()?;
+                self.start()?;
+            }
+            print_times(&format!("registration with {count}"), &self.tap.take());
+        }
+        println!("{} KiB resident", self.resident_kib()?);
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        match &self.subject {
+            Subject::Bayplan => "bayplan".to_owned(),
+            Subject::Other(program, _) => program.display().to_string(),
+        }
+    }
+
+    /// Until it has registered.
+    fn start(&mut self) -> anyhow::Result<()> {
+        let (dir, tap) = (self.node.dir().to_owned(), self.tap.clone());
+        match &mut self.subject {
+            Subject::Bayplan => return self.node.start_again(),
+            Subject::Other(program, child) => *child = Some(launch(program, &dir)?),
+        }
+        wait_for("the other plugin to register", LIMIT, || Ok(tap.has("Synchronize").then_some(())))
+    }
+
+    fn stop(&mut self) -> anyhow::Result<()> {
+        match &mut self.subject {
+            Subject::Bayplan => self.node.kill(),
+            Subject::Other(_, child) => {
+                if let Some(mut child) = child.take() {
+                    child.kill()?;
+                    child.wait()?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn resident_kib(&self) -> anyhow::Result<u64> {
+        let pid = match &self.subject {
+            Subject::Bayplan => self.node.daemon_pid()?,
+            Subject::Other(_, child) => child.as_ref().context("it does not run")?.id(),
+        };
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|it| it.split_whitespace().next()).context("VmRSS")?;
+        Ok(kib.parse()?)
+    }
+
+    /// Until there are so many containers.
+    fn fill(&mut self, count: usize, are_started: bool) -> anyhow::Result<()> {
+        while self.filled < count {
+            let at = self.filled % PER_POD;
+            if at == 0 {
+                let name = format!("scenario-fill{}", self.filling.len());
+                self.filling.push(self.node.run_pod(&PodSpec::new(&name, QosClass::Burstable))?);
+            }
+            let pod = self.filling.last().context("a pod")?.clone();
+            let spec = ContainerSpec::burstable(&format!("c{at}"), 2);
+            let id = self.node.answer(self.node.ask_to_create(&pod, &spec, 0))??;
+            if are_started {
+                self.node.answer(self.node.ask_to_start(&id))??;
+            }
+            self.filled += 1;
+        }
+        Ok(())
+    }
+
+    /// One pod from its sandbox to its end, with an update in between; every other one owns a CPU.
+    fn come_and_go(&mut self, round: usize) -> anyhow::Result<()> {
+        let own = Bytes(64 << 20);
+        let (qos, before, after) = match round % 2 {
+            0 => (
+                QosClass::Guaranteed,
+                ContainerSpec::guaranteed("app", 1000, own),
+                ContainerSpec::guaranteed("app", 1000, Bytes(own.0 * 2)),
+            ),
+            _ => (
+                QosClass::Burstable,
+                ContainerSpec::burstable("app", 50),
+                ContainerSpec::burstable("app", 60),
+            ),
+        };
+        let pod = self.node.run_pod(&PodSpec::new("scenario-round", qos))?;
+        let id = self.node.answer(self.node.ask_to_create(&pod, &before, 0))??;
+        self.node.answer(self.node.ask_to_start(&id))??;
+        self.node.resize(&id, &after)?;
+        self.node.stop(&id)?;
+        self.node.end_pod(&pod)
+    }
+}
+
+/// The topology-aware plugin of nri-plugins, without a cluster.
+fn launch(program: &Path, dir: &Path) -> anyhow::Result<Child> {
+    let config = dir.join("other.yaml");
+    let text = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n\
+                spec: {pinCPU: true, pinMemory: true, reservedResources: {cpu: 100m}}\n";
+    std::fs::write(&config, text)?;
+    let log = std::fs::File::options().create(true).append(true).open(dir.join("other.log"))?;
+    let mut command = Command::new(program);
+    command.arg("--nri-socket").arg(dir.join("tap.sock"));
+    command.arg("--config-file").arg(&config);
+    command.arg("--state-dir").arg(dir.join("other-state"));
+    command.arg("--pid-file").arg(dir.join("other.pid"));
+    command.env("NODE_NAME", "node").stdout(log.try_clone()?).stderr(log);
+    command.spawn().with_context(|| format!("cannot start {}", program.display()))
+}
+
+fn print_times(what: &str, took: &BTreeMap<String, Vec<Duration>>) {
+    for (method, times) in took {
+        let mut times = times.clone();
+        times.sort();
+        let at = |percent: usize| {
+            let index = (times.len() * percent).div_ceil(100).saturating_sub(1);
+            times.get(index).copied().unwrap_or_default().as_secs_f64() * 1000.0
+        };
+        println!(
+            "| {what} | {method} | {} | {:.2} | {:.2} | {:.2} |",
+            times.len(),
+            at(50),
+            at(99),
+            at(100)
+        );
+    }
+}
