@@ -178,11 +178,12 @@ fn a_composite_has_equal_parts_of_its_components() {
         ..card(&format!("eth{node}"), node)
     });
     node.state.devices = cards.collect();
-    let mut told = Vec::new();
-    told.push(node.create(&["n/a/c", "4000", "bayplan.dev/group=all"]));
-    told.push(node.resize("n/a/c", 12_000));
-    told.push(node.shown());
-    told.push(node.resize("n/a/c", 13_000));
+    let mut told = vec![
+        node.create(&["n/a/c", "4000", "bayplan.dev/group=all"]),
+        node.resize("n/a/c", 12_000),
+        node.shown(),
+        node.resize("n/a/c", 13_000),
+    ];
     node.restart();
     told.push(node.resize("n/a/c", 4000));
     told.push(node.create(&["n/b/c", "2000", "bayplan.dev/group=each"]));
