@@ -18,10 +18,11 @@ const RELEASE: [&str; 4] = ["bayplan", CHART, "--namespace", NAMESPACE];
 /// For what is rendered without an API server.
 const KUBERNETES: &str = "1.34.0";
 /// Files for `kubectl` beside the one that is always applied, each with the value of the chart that means the same.
-const PARTS: [(&str, &str); 6] = [
+const PARTS: [(&str, &str); 7] = [
     ("accept-nri-plugins.yaml", "accept.nriPlugins=true"),
     ("accept-cri-resmgr.yaml", "accept.criResmgr=true"),
     ("daemon.yaml", "daemon.enabled=true"),
+    ("pods.yaml", "pods.enabled=true"),
     ("publishing.yaml", "publish.nodeTopology=true"),
     ("requests-policy.yaml", "requestsPolicy.enabled=true"),
     ("colocation-policy.yaml", "colocationPolicy.enabled=true"),

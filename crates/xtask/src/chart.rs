@@ -22,10 +22,11 @@ const NAMESPACE: &str = "bayplan-system";
 /// In the order in which they are applied.
 const SOURCES: [&str; 5] = ["namespace", "rights", "own-node", "agent", "dashboard"];
 /// What is off in the plain manifests, each with the value that turns it on; a file of its own for `kubectl`.
-const OPTIONS: [(&str, &str); 7] = [
+const OPTIONS: [(&str, &str); 8] = [
     ("accept-nri-plugins", "accept.nriPlugins"),
     ("accept-cri-resmgr", "accept.criResmgr"),
     ("daemon", "daemon.enabled"),
+    ("pods", "pods.enabled"),
     ("publishing", "publish.nodeTopology"),
     ("requests-policy", "requestsPolicy.enabled"),
     ("colocation-policy", "colocationPolicy.enabled"),
