@@ -6,19 +6,8 @@ use std::collections::BTreeMap;
 
 use bayplan_types::{Bytes, NodeId};
 
-use crate::ledger::Allocation;
+use crate::allocation::{Allocation, HugeCharge};
 use crate::pool::Pools;
-
-/// Huge pages set aside for one container on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HugeCharge {
-    /// Where.
-    pub node: NodeId,
-    /// Size of a page.
-    pub size: Bytes,
-    /// All pages together.
-    pub bytes: Bytes,
-}
 
 /// In the order of `Pools::nodes` and of `Pools::huge`.
 #[derive(Clone, Debug, PartialEq, Eq)]

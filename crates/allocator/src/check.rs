@@ -4,9 +4,9 @@ use bayplan_types::{Bytes, CpuClass, CpuSet, MilliCpu};
 
 use crate::budget::Load;
 use crate::counted::Counted;
+use crate::domain::around;
 use crate::ledger::Ledger;
 use crate::pool::{Huge, Pool};
-use crate::view::around;
 use crate::wishes::Part;
 
 /// Every breach of the invariants that stand on [`Ledger`], recomputed from the allocations alone.

@@ -8,10 +8,12 @@ use std::fmt;
 
 use bayplan_types::{Bytes, NodeSet};
 
-use crate::ledger::{Allocation, Ledger};
+use crate::allocation::Allocation;
+use crate::id::ContainerId;
+use crate::ledger::Ledger;
 use crate::memory::{near_nodes, warm_nodes};
 use crate::pool::Node;
-use crate::request::{ContainerId, Request};
+use crate::request::Request;
 use crate::wishes::MemoryWishes;
 
 /// Why a container cannot start on slow memory.

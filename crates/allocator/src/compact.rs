@@ -23,84 +23,23 @@ mod model;
 mod search;
 #[cfg(test)]
 mod tests;
+mod wish;
 
 use std::collections::BTreeMap;
 
 use bayplan_topology::Level;
-use bayplan_types::Bytes;
 
-use crate::ledger::{Allocation, Ledger};
-use crate::request::{ContainerId, Request};
-use crate::room::Move;
+use crate::change::{Cost, Relocation};
+use crate::id::ContainerId;
+use crate::ledger::Ledger;
+use crate::request::Request;
 use apply::{Outcome, try_steps};
 use model::Model;
 use search::{Goal, search};
 
 pub use depart::plan_departure;
-
-/// A container that should get exclusive CPUs in one domain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
-    /// What it asks for. The ledger must not hold it.
-    pub request: Request,
-    /// The kind of domain that is to hold all of it.
-    pub level: Level,
-}
-
-/// How much one plan may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Containers moved.
-    pub moves_max: usize,
-    /// CPUs that change, of all containers together.
-    pub cpus_max: usize,
-    /// Memory that has to follow to another NUMA node; `None` is no limit.
-    pub memory_max: Option<Bytes>,
-    /// For each 100 CPUs that change, the largest hole (or what is placed, for a wish) has to gain this many CPUs.
-    pub gain_min_percent: usize,
-    /// Moves that are tried while a plan is looked for: a bound on the work that, unlike one in time, always gives the same plan.
-    pub states_max: usize,
-}
-
-/// What a move costs the container that is moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// CPUs that it did not have before.
-    pub cpus: usize,
-    /// Memory set aside on NUMA nodes that it leaves.
-    pub memory: Bytes,
-}
-
-/// A container with CPUs of its own that gets others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relocation {
-    /// The container.
-    pub container: ContainerId,
-    /// What it holds until then.
-    pub from: Allocation,
-    /// What it holds from then on.
-    pub to: Allocation,
-    /// Sharers that run elsewhere from then on, because of it.
-    pub sharers: Vec<Move>,
-    /// What it costs.
-    pub cost: Cost,
-}
-
-/// Free CPUs of one domain. Ordered by [`Hole::weight`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hole {
-    /// CPUs without an owner.
-    pub cpus: usize,
-    /// Of those, the ones in cores that are wholly free.
-    pub whole: usize,
-}
-
-impl Hole {
-    /// Twice its size: an odd CPU counts half as much as one in a whole core.
-    pub fn weight(self) -> usize {
-        self.cpus + self.whole
-    }
-}
+pub use model::Hole;
+pub use wish::{Limits, Wish};
 
 /// Moves that are worth their cost; none when nothing is.
 #[derive(Clone, Debug, PartialEq, Eq)]

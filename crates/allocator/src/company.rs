@@ -8,11 +8,12 @@
 use bayplan_topology::Level;
 use bayplan_types::{CpuSet, MilliCpu};
 
+use crate::allocation::Allocation;
 use crate::budget::Units;
-use crate::ledger::{Allocation, Ledger};
+use crate::eligible::eligible_on_machine;
+use crate::ledger::Ledger;
 use crate::pool::{Pool, Pools};
 use crate::request::Request;
-use crate::requirement::eligible_on_machine;
 use crate::room::Wanted;
 use crate::wishes::Within;
 

@@ -9,9 +9,10 @@ use std::cmp::Reverse;
 
 use bayplan_types::{CpuSet, MilliCpu};
 
-use crate::ledger::{Allocation, Ledger};
+use crate::allocation::Allocation;
+use crate::id::ContainerId;
+use crate::ledger::Ledger;
 use crate::pool::{Pool, PoolId};
-use crate::request::ContainerId;
 
 impl Allocation {
     /// It can share CPUs of other NUMA nodes than those of its place: nothing binds it to these.

@@ -1,5 +1,5 @@
-//! Groups: containers with a common CPU set. In: a ledger, and a request of a group or of a container that belongs to one. Out: offers, and a group of
-//! another size.
+//! Groups: containers with a common CPU set. In: a ledger, a group, another number of CPUs. Out: its members, its CPUs, and a group of that size. Offers are in
+//! `group_offer.rs`.
 //!
 //! A group is an entry of the ledger that holds its CPUs as an exclusive container holds its own ([`Part::Group`]). Its members either share these CPUs
 //! ([`Part::Member`]) or have CPUs of their own out of them ([`Part::Inside`]), which are the group's again when such a member goes. So every CPU still has one
@@ -10,42 +10,21 @@
 use std::cmp::Reverse;
 
 use bayplan_topology::Level;
-use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_types::CpuSet;
 
-use crate::budget::Load;
-use crate::ledger::{AdoptError, Allocation, Ledger, Terms};
-use crate::memory::{Memory, near_nodes};
-use crate::offer::{Considered, Offer, Refusal, offer};
-use crate::pool::{Pool, PoolId, Pools};
-use crate::request::{ContainerId, Demand, Previous, Request};
-use crate::requirement::{Picked, check_picked};
-use crate::room::{Move, plan_way};
+use crate::allocation::Allocation;
+use crate::change::Move;
+use crate::domain::around;
+use crate::id::ContainerId;
+use crate::ledger::{AdoptError, Ledger};
+use crate::memory::near_nodes;
+use crate::offer::Refusal;
+use crate::plan_offer::offer;
+use crate::pool::PoolId;
+use crate::request::{Demand, Previous, Request};
 use crate::score::Rejection;
 use crate::search::choose;
-use crate::view::around;
 use crate::wishes::{Part, Siblings};
-
-impl Part {
-    /// The group that a member belongs to.
-    pub fn group(self) -> Option<ContainerId> {
-        match self {
-            Part::Member(group) | Part::Inside(group) => Some(group),
-            Part::Alone | Part::Holder | Part::Joined | Part::Group => None,
-        }
-    }
-
-    /// Whether it runs on exclusive CPUs that another entry of the ledger holds.
-    pub fn runs_on_others(self) -> bool {
-        matches!(self, Part::Joined | Part::Member(_))
-    }
-}
-
-impl Allocation {
-    /// Whether it is that of a group and of no container.
-    pub fn is_group(&self) -> bool {
-        self.terms.part == Part::Group
-    }
-}
 
 impl Ledger {
     /// What a group holds for those of its members that have no CPUs of their own; `None` for what is no group.
@@ -101,7 +80,7 @@ impl Ledger {
     pub fn resize_group(&mut self, request: &Request) -> Result<Vec<Move>, Refusal> {
         let id = request.id;
         let Some(held) = self.group(id).cloned() else {
-            return Err(refused(PoolId::MACHINE, Rejection::NoSuchGroup));
+            return Err(Refusal::of(PoolId::MACHINE, Rejection::NoSuchGroup));
         };
         let given = self.given_inside(id).len();
         let shared = usize::from(self.has_sharing_member(id));
@@ -165,7 +144,7 @@ impl Ledger {
             let has = self.group(request.id).map(|it| it.exclusive.clone()).unwrap_or_default();
             let lost = member.exclusive.difference(&has);
             if !lost.is_empty() {
-                return Err(refused(member.pool, Rejection::Taken(Box::new(lost))));
+                return Err(Refusal::of(member.pool, Rejection::Taken(Box::new(lost))));
             }
             self.hold(id, member);
         }
@@ -207,7 +186,7 @@ impl Ledger {
         let moves = offered.moves.clone();
         match self.commit(offered) {
             Ok(()) => Ok(moves),
-            Err(_) => Err(refused(PoolId::MACHINE, Rejection::NoSuchGroup)),
+            Err(_) => Err(Refusal::of(PoolId::MACHINE, Rejection::NoSuchGroup)),
         }
     }
 
@@ -254,148 +233,6 @@ impl Ledger {
             self.hold_quietly(group, held);
         }
     }
-}
-
-fn refused(pool: PoolId, why: Rejection) -> Refusal {
-    Refusal { considered: vec![Considered { pool, outcome: Err(why) }] }
-}
-
-/// A place in the group that the request names; `None` where it names none.
-pub(crate) fn offer_in_group(ledger: &Ledger, request: &Request) -> Option<Result<Offer, Refusal>> {
-    let part = request.wishes.pod.part;
-    let id = part.group()?;
-    let Some(group) = ledger.group(id) else {
-        return Some(Err(refused(PoolId::MACHINE, Rejection::NoSuchGroup)));
-    };
-    let placed = match part {
-        Part::Inside(_) => inside(ledger, request, id, group),
-        _ => beside(request, group),
-    };
-    let granted = placed.and_then(|held| {
-        // Those that share run on the CPUs of the group, and have their memory there.
-        let place = if held.exclusive.is_empty() { group } else { &held };
-        let memory = Memory::new(ledger.pools(), ledger.charged(), request);
-        let grant = memory.grant_near(place)?;
-        Ok(Offer::new(ledger, request, grant.give_to(held)))
-    });
-    Some(granted.map_err(|why| refused(group.pool, why)))
-}
-
-/// On the CPUs that the group has for all of its members.
-fn beside(request: &Request, group: &Allocation) -> Result<Allocation, Rejection> {
-    if group.exclusive.is_empty() {
-        return Err(Rejection::FullGroup { needed: 1, free: 0 });
-    }
-    let terms = Terms { part: request.wishes.pod.part, closes: None, ..request.terms() };
-    Ok(Allocation { terms, ..Allocation::new(group.pool) })
-}
-
-/// On CPUs of its own, out of those of the group. One stays for those that share them.
-fn inside(
-    ledger: &Ledger,
-    request: &Request,
-    id: ContainerId,
-    group: &Allocation,
-) -> Result<Allocation, Rejection> {
-    let pools = ledger.pools();
-    let wishes = &request.wishes.cpus;
-    let needed = match wishes.exactly.is_empty() {
-        true => request.demand.exclusive().max(1),
-        false => wishes.exactly.len(),
-    };
-    let is_shared = ledger.has_sharing_member(id);
-    let free = group.exclusive.len().saturating_sub(usize::from(is_shared));
-    if !wishes.exactly.is_subset(&group.exclusive) {
-        let taken = wishes.exactly.difference(&group.exclusive);
-        return Err(Rejection::Taken(Box::new(taken)));
-    }
-    if needed > free {
-        return Err(Rejection::FullGroup { needed, free });
-    }
-    let exclusive = match &request.previous {
-        _ if !wishes.exactly.is_empty() => wishes.exactly.clone(),
-        Some(previous) => {
-            let kept = previous.exclusive.intersection(&group.exclusive);
-            let kept = choose(pools, &kept, needed.min(kept.len()), wishes.is_spread());
-            let others = group.exclusive.difference(&kept);
-            let more = choose(pools, &others, needed - kept.len(), wishes.is_spread());
-            kept.union(&more)
-        }
-        None => choose(pools, &group.exclusive, needed, wishes.is_spread()),
-    };
-    let terms = Terms {
-        part: Part::Inside(id),
-        closes: group.terms.closes,
-        is_immovable: true,
-        ..request.terms()
-    };
-    let pool = pools.around(&exclusive);
-    Ok(Allocation { exclusive, terms, ..Allocation::new(pool) })
-}
-
-/// Exactly the CPUs that the request names; sharers make way for it.
-///
-/// # Errors
-/// Other containers own some of them, or cannot do without them.
-pub(crate) fn offer_exactly(ledger: &Ledger, request: &Request) -> Result<Offer, Refusal> {
-    let (pools, cpus) = (ledger.pools(), &request.wishes.cpus.exactly);
-    let pool = pools.around(cpus);
-    let open = ledger.open().cpus().union(ledger.open_isolated());
-    let taken = cpus.difference(&pools.ownable(cpus).intersection(&open));
-    if !taken.is_empty() {
-        return Err(refused(pool, Rejection::Taken(Box::new(taken))));
-    }
-    let none = CpuSet::new();
-    let picked = Picked { exclusive: cpus, kept: &none, idle: &none };
-    check_picked(ledger, request, &picked).map_err(|it| refused(pool, Rejection::Unmet(it)))?;
-    let moves = plan_way(ledger, cpus);
-    if let Some(why) = starves(ledger, cpus, &moves) {
-        return Err(refused(pool, why));
-    }
-    let held =
-        Allocation { exclusive: cpus.clone(), terms: request.terms(), ..Allocation::new(pool) };
-    let memory = Memory::new(pools, ledger.charged(), request);
-    let grant = memory.grant_near(&held).map_err(|why| refused(pool, why))?;
-    Ok(Offer { moves, ..Offer::new(ledger, request, grant.give_to(held)) })
-}
-
-/// Why the sharers could not do without these CPUs after the moves.
-fn starves(ledger: &Ledger, cpus: &CpuSet, moves: &[Move]) -> Option<Rejection> {
-    let pools = ledger.pools();
-    let taken = cpus.intersection(ledger.free());
-    let mut loads: Vec<Load> = ledger.loads().to_vec();
-    let mut change = |pool: PoolId, milli: MilliCpu, change: fn(&mut Load, MilliCpu)| {
-        for outer in pools.chain(pool) {
-            loads.get_mut(outer.id.index()).into_iter().for_each(|load| change(load, milli));
-        }
-    };
-    for made in moves {
-        change(made.from, made.milli, Load::remove);
-        change(made.to, made.milli, Load::add);
-    }
-    let lacking = |pool: &Pool| {
-        let lost = taken.intersection_len(&pool.cpus);
-        let left = ledger.counted().in_pool(pool.id).cpus.saturating_sub(lost);
-        let kept = loads.get(pool.id.index()).map_or(0, |load| load.cpus_kept(pool));
-        (lost > 0 && left < kept).then(|| (lost, kept - left))
-    };
-    let (needed, short) = pools.iter().find_map(lacking)?;
-    let (free, most) = (needed.saturating_sub(short), needed);
-    Some(Rejection::TooFewCpus { needed, free, most, required: Vec::new() })
-}
-
-/// The domain of a level that these CPUs lie in; `None` where they lie in several.
-pub fn whole_domain(pools: &Pools, level: Level, cpus: &CpuSet) -> Option<CpuSet> {
-    if level == Level::Machine {
-        return Some(pools.cpus());
-    }
-    let mut domains = pools.domains.iter().filter(|(it, _)| *it == level);
-    domains.find(|(_, it)| !cpus.is_empty() && cpus.is_subset(it)).map(|(_, it)| it.clone())
-}
-
-/// The same without its reserved and isolated CPUs.
-pub fn domain_around(pools: &Pools, level: Level, cpus: &CpuSet) -> Option<CpuSet> {
-    Some(whole_domain(pools, level, cpus)?.intersection(&pools.allocatable()))
 }
 
 /// Domains of a level of which no container and no group owns a CPU, each without its reserved and isolated CPUs: those with the fewest containers that would have to

@@ -11,9 +11,10 @@ use std::fmt;
 
 use bayplan_types::{CpuSet, NodeId, NodeSet};
 
+use crate::id::ContainerId;
 use crate::ledger::Ledger;
 use crate::memory::Memory;
-use crate::request::{ContainerId, Request};
+use crate::request::Request;
 use crate::wishes::ColdStart;
 
 /// Why a container's memory stays where it is.

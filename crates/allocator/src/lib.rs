@@ -3,22 +3,30 @@
 //!
 //! Asking changes nothing: [`offer`] takes shared references. [`Ledger::commit`] refuses an offer that was made for an older ledger.
 
+mod allocation;
 mod budget;
+mod change;
 mod charged;
 mod check;
 mod cold;
 mod compact;
 mod company;
 mod counted;
+mod domain;
+mod eligible;
 mod elsewhere;
+mod grant;
 mod group;
+mod group_offer;
 mod home;
+mod id;
 mod ledger;
 mod memory;
 mod narrow;
 mod offer;
 mod pick;
 mod place;
+mod plan_offer;
 pub mod policy;
 mod pool;
 mod request;
@@ -26,28 +34,32 @@ mod requirement;
 mod room;
 mod score;
 mod search;
+mod terms;
 mod together;
 mod view;
 mod wishes;
 mod zones;
 
-pub use charged::HugeCharge;
+pub use allocation::{Allocation, HugeCharge};
+pub use change::{Cost, Move, Narrowing, Relocation};
 pub use check::check_ledger;
 pub use cold::NotCold;
-pub use compact::{
-    Compaction, Cost, Hole, Limits, Relocation, Wish, plan_compaction, plan_departure,
-};
+pub use compact::{Compaction, Hole, Limits, Wish, plan_compaction, plan_departure};
+pub use domain::{domain_around, whole_domain};
 pub use elsewhere::Guest;
-pub use group::{domain_around, open_domains, whole_domain};
+pub use group::open_domains;
 pub use home::NoHome;
-pub use ledger::{AdoptError, Allocation, Holdings, Ledger, RelocateError, StaleOffer, Terms};
-pub use narrow::{Narrowing, plan_narrowing};
-pub use offer::{Considered, Offer, Refusal, offer};
+pub use id::ContainerId;
+pub use ledger::{AdoptError, Holdings, Ledger, RelocateError, StaleOffer};
+pub use narrow::plan_narrowing;
+pub use offer::{Considered, Offer, Refusal};
+pub use plan_offer::offer;
 pub use pool::{Pool, PoolId, Pools};
-pub use request::{ContainerId, Demand, Preferences, Previous, Request, derive_demand};
+pub use request::{Demand, Preferences, Previous, Request, derive_demand};
 pub use requirement::Requirement;
-pub use room::{Move, plan_way};
+pub use room::plan_way;
 pub use score::{Rejection, Score};
+pub use terms::Terms;
 pub use wishes::{
     ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, Part, PlaceWishes, PodWishes,
     Preserve, Siblings, Strictness, Wishes, Within,

@@ -6,28 +6,13 @@
 use bayplan_types::{Bytes, NodeId, NodeSet};
 use smallvec::SmallVec;
 
-use crate::charged::{Charged, HugeCharge};
-use crate::ledger::Allocation;
+use crate::allocation::{Allocation, HugeCharge};
+use crate::charged::Charged;
+use crate::grant::Grant;
 use crate::pool::{Node, Pool, Pools};
 use crate::request::Request;
 use crate::score::Rejection;
 use crate::wishes::{ColdStart, MemoryWishes};
-
-/// Nodes a container may use, and what it holds on each.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Grant {
-    pub(crate) mems: NodeSet,
-    pub(crate) charges: Vec<(NodeId, Bytes)>,
-    pub(crate) huge_charges: Vec<HugeCharge>,
-}
-
-impl Grant {
-    /// The allocation with this memory.
-    pub(crate) fn give_to(self, held: Allocation) -> Allocation {
-        let Grant { mems, charges, huge_charges } = self;
-        Allocation { mems, charges, huge_charges, ..held }
-    }
-}
 
 /// The memory that one request may have.
 #[derive(Clone, Debug)]

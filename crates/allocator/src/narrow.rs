@@ -14,32 +14,12 @@ use std::cmp::Reverse;
 
 use bayplan_types::{Bytes, NodeSet};
 
-use crate::ledger::{Allocation, Ledger};
-use crate::memory::{Grant, Memory, near_nodes};
-use crate::request::{ContainerId, Request};
-
-/// Fewer memory nodes for one container; changes nothing until [`Ledger::narrow`] takes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Narrowing {
-    pub(crate) made_at: u64,
-    /// The container.
-    pub container: ContainerId,
-    /// Its nodes until then.
-    pub from: NodeSet,
-    /// Its nodes from then on; some of those that it has.
-    pub to: NodeSet,
-    /// With what is set aside on them.
-    pub(crate) grant: Grant,
-    /// The most memory that may have to follow; `None` when nothing limits it.
-    pub moves_memory: Option<Bytes>,
-}
-
-impl Narrowing {
-    /// Nodes that it would no longer have.
-    fn gain(&self) -> usize {
-        self.from.len() - self.to.len()
-    }
-}
+use crate::allocation::Allocation;
+use crate::change::Narrowing;
+use crate::id::ContainerId;
+use crate::ledger::Ledger;
+use crate::memory::{Memory, near_nodes};
+use crate::request::Request;
 
 /// All containers that could do with fewer memory nodes: those that give up most of them first, of these the one that has least to move. Only
 /// containers that have nodes beyond those of their CPUs are asked for their request.

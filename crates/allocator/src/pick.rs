@@ -10,6 +10,7 @@
 //!
 //! Costs are counted without looking at CPUs; one walk over the pools gives them all.
 
+pub(crate) mod way;
 pub(crate) mod ways;
 
 use std::cmp::Reverse;
@@ -23,44 +24,13 @@ use crate::budget::{Budgets, PerPool, Supply, Unit};
 use crate::ledger::Ledger;
 use crate::pool::{Core, CoreIdx, Pool, PoolId};
 use crate::wishes::Owner;
-use ways::{Giving, Way};
-
-/// What taking CPUs does to NUMA nodes and cores. Less is better, top to bottom.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Cost {
-    /// NUMA nodes that are spanned.
-    pub(crate) nodes: u32,
-    /// Cores that are taken only in part; where one thread of each is wished, further threads.
-    pub(crate) split_cores: u32,
-    /// Of those, the ones that were whole before.
-    pub(crate) broken_cores: u32,
-    /// Of those that were not, the ones with other threads that belong to another pod; twice for another namespace.
-    pub(crate) strangers: u32,
-}
-
-impl Cost {
-    fn add(&mut self, other: Cost) {
-        self.split_cores += other.split_cores;
-        self.broken_cores += other.broken_cores;
-        self.strangers += other.strangers;
-        self.nodes += other.nodes;
-    }
-}
+use way::{Cost, Giving, Part, Parts, Way};
 
 /// The container that asks, and its kin.
 #[derive(Clone, Copy)]
 pub(crate) struct Kin<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) owner: Owner,
-}
-
-/// Where a share of the units comes from.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    pool: PoolId,
-    /// From the cores that are in the pool and in no pool inside it.
-    is_own: bool,
-    count: usize,
 }
 
 /// How units lie over NUMA nodes, beyond as few as possible.
@@ -77,8 +47,6 @@ const COUNT_OVER_NODES_MAX: usize = 256;
 
 /// Ways that are compared at most where one thread of each core is wished; of a larger question the first way is taken as well.
 const WAYS_MAX: usize = 400_000;
-
-type Parts = SmallVec<[Part; 8]>;
 
 /// One question: so many units from what there is.
 pub(crate) struct Picker<'a> {

@@ -6,19 +6,10 @@ use std::fmt;
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, CpuSet, MilliCpu, QosClass};
 
-use crate::ledger::Terms;
+use crate::id::ContainerId;
 use crate::pool::PoolId;
+use crate::terms::Terms;
 use crate::wishes::{Near, Owner, Part, Preserve, Siblings, Strictness, Wishes};
-
-/// The ledger's own name of a container; given out by the daemon, never used twice in one ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ContainerId(pub u64);
-
-impl fmt::Display for ContainerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
 
 /// CPU demand: an exclusive part, a shared part, or both (*mixed*). Never neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

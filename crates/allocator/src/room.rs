@@ -14,24 +14,13 @@ use std::cmp::Reverse;
 
 use bayplan_types::{CpuSet, MilliCpu};
 
+use crate::allocation::Allocation;
 use crate::budget::{Budgets, Load, Supply, Unit, Units};
+use crate::change::Move;
 use crate::counted::Counted;
-use crate::ledger::{Allocation, Ledger};
+use crate::id::ContainerId;
+use crate::ledger::Ledger;
 use crate::pool::{Pool, PoolId};
-use crate::request::ContainerId;
-
-/// A shared container that runs in another pool from now on, so that another one can have exclusive CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
-    /// The container that is moved.
-    pub container: ContainerId,
-    /// Where it is now.
-    pub from: PoolId,
-    /// Where it goes.
-    pub to: PoolId,
-    /// The CPU time that it requests.
-    pub milli: MilliCpu,
-}
 
 /// A container with a shared part.
 #[derive(Clone, Copy, Debug)]

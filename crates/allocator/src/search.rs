@@ -10,21 +10,24 @@ use bayplan_topology::Level;
 use bayplan_types::{CpuId, CpuSet, MilliCpu};
 use smallvec::SmallVec;
 
+use crate::allocation::Allocation;
 use crate::budget::{Budgets, Load, Supply, Unit, Units, fits_shared};
+use crate::change::Move;
 use crate::company::Company;
 use crate::counted::Counted;
-use crate::ledger::{Allocation, Ledger};
+use crate::domain::{around, is_within};
+use crate::eligible::{Picked, check_picked, eligible_on_machine, eligible_under};
+use crate::ledger::Ledger;
 use crate::memory::Memory;
-use crate::pick::{Cost, Kin, Picker, Spread};
+use crate::pick::way::Cost;
+use crate::pick::{Kin, Picker, Spread};
 use crate::place::{affinity, distance_to_devices, nodes_of_each};
 use crate::pool::{Pool, PoolId, Pools};
 use crate::request::Request;
-use crate::requirement::{
-    Picked, Requirement, check_picked, eligible_on_machine, eligible_under, is_within,
-};
-use crate::room::{Move, Sharer, Wanted, make_room, movable_sharers};
+use crate::requirement::Requirement;
+use crate::room::{Sharer, Wanted, make_room, movable_sharers};
 use crate::score::{Rejection, Score};
-use crate::view::{View, around, views};
+use crate::view::{View, views};
 use crate::wishes::{Siblings, Within};
 
 /// What is asked of which ledger, and the CPUs that can be had.

@@ -1,10 +1,12 @@
 //! Exclusive CPUs that containers of a pod have together ([`Part`]). In: a ledger, and a request of one that is to join. Out: an offer on
 //! the CPUs of its pod, and a holder for as long as one of them is there.
 
-use crate::ledger::{Allocation, Ledger};
+use crate::allocation::Allocation;
+use crate::id::ContainerId;
+use crate::ledger::Ledger;
 use crate::memory::Memory;
-use crate::offer::{Considered, Offer, Refusal};
-use crate::request::{ContainerId, Request};
+use crate::offer::{Offer, Refusal};
+use crate::request::Request;
 use crate::wishes::{Owner, Part};
 
 impl Ledger {
@@ -68,14 +70,11 @@ pub(crate) fn offer_beside(ledger: &Ledger, request: &Request) -> Option<Result<
     let held = Allocation { mems: holder.mems.clone(), terms, ..Allocation::new(holder.pool) };
     let has_memory = request.memory.0 > 0 || !request.huge_pages.is_empty();
     if !has_memory {
-        return Some(Ok(Offer::new(ledger, request, held)));
+        return Some(Ok(Offer::new(ledger.version(), request.id, held)));
     }
     let memory = Memory::new(ledger.pools(), ledger.charged(), request);
     Some(match memory.grant_near(holder) {
-        Ok(grant) => Ok(Offer::new(ledger, request, grant.give_to(held))),
-        Err(rejection) => {
-            let considered = Considered { pool: holder.pool, outcome: Err(rejection) };
-            Err(Refusal { considered: vec![considered] })
-        }
+        Ok(grant) => Ok(Offer::new(ledger.version(), request.id, grant.give_to(held))),
+        Err(rejection) => Err(Refusal::of(holder.pool, rejection)),
     })
 }

@@ -12,6 +12,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::budget::{Budgets, Supply, Unit, Units};
 use crate::counted::Counted;
+use crate::domain::{around, cpus_of_kind, cpus_of_priority, has_priorities};
 use crate::ledger::Ledger;
 use crate::pool::{CoreIdx, Pool, Pools};
 use crate::request::Request;
@@ -256,58 +257,10 @@ fn core_kind(wishes: &CpuWishes) -> Option<(CoreKind, Strictness)> {
     wishes.core_kind.or((!is_low).then_some(faster))
 }
 
-/// `None` for performance cores on a machine with one kind of cores: all are.
-pub(crate) fn cpus_of_kind(pools: &Pools, kind: CoreKind) -> Option<CpuSet> {
-    let cpus = pools.kinds.iter().find(|(it, _)| *it == kind).map(|(_, cpus)| cpus.clone());
-    cpus.or((kind == CoreKind::Efficient).then(CpuSet::new))
-}
-
-fn has_priorities(pools: &Pools) -> bool {
-    !pools.high_priority.is_empty() || !pools.low_priority.is_empty()
-}
-
-/// On a machine where all CPUs have the same priority, all are normal.
-pub(crate) fn cpus_of_priority(pools: &Pools, priority: CpuPriority) -> CpuSet {
-    let mut cpus = pools.cpus();
-    match priority {
-        CpuPriority::High => cpus.intersect_with(&pools.high_priority),
-        CpuPriority::Low => cpus.intersect_with(&pools.low_priority),
-        CpuPriority::Normal => {
-            cpus.subtract(&pools.high_priority);
-            cpus.subtract(&pools.low_priority);
-        }
-    }
-    cpus
-}
-
 /// CPUs of those domains of a level in which no CPU is owned.
 pub(crate) fn without_owners(ledger: &Ledger, level: Level) -> CpuSet {
     let pools = ledger.pools();
     let mut owned = pools.allocatable().difference(ledger.free());
     owned.union_with(&pools.ownable_isolated().difference(ledger.open_isolated()));
     pools.cpus().difference(&around(pools, level, &owned))
-}
-
-/// The domains of a level that hold some of these CPUs, as one set; at least the CPUs themselves.
-pub(crate) fn around(pools: &Pools, level: Level, cpus: &CpuSet) -> CpuSet {
-    let mut around = cpus.clone();
-    if level == Level::Core {
-        let cores = cpus.iter().filter_map(|cpu| pools.core_of(cpu));
-        around.extend(cores.flat_map(|(_, core)| core.threads.iter().copied()));
-    } else {
-        let domains = pools.domains.iter().filter(|(it, _)| *it == level);
-        domains
-            .filter(|(_, domain)| domain.intersects(cpus))
-            .for_each(|(_, domain)| around.union_with(domain));
-    }
-    around
-}
-
-/// One thread of each core, the lowest.
-pub(crate) fn one_per_core(pools: &Pools, cpus: &CpuSet) -> CpuSet {
-    let is_first = |cpu: &CpuId| match pools.core_of(*cpu) {
-        Some((_, core)) => core.threads.iter().find(|thread| cpus.contains(**thread)) == Some(cpu),
-        None => true,
-    };
-    cpus.iter().filter(is_first).collect()
 }

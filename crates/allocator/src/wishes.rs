@@ -4,7 +4,7 @@
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, CoreKind, CpuPriority, CpuSet, MemoryKind, MilliCpu, NodeSet};
 
-use crate::request::ContainerId;
+use crate::id::ContainerId;
 
 /// Whether something may be left unfulfilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +185,21 @@ pub enum Part {
     Member(ContainerId),
     /// It has CPUs of its own out of those of this group, which has them back when it goes.
     Inside(ContainerId),
+}
+
+impl Part {
+    /// The group that a member belongs to.
+    pub fn group(self) -> Option<ContainerId> {
+        match self {
+            Part::Member(group) | Part::Inside(group) => Some(group),
+            Part::Alone | Part::Holder | Part::Joined | Part::Group => None,
+        }
+    }
+
+    /// Whether it runs on exclusive CPUs that another entry of the ledger holds.
+    pub fn runs_on_others(self) -> bool {
+        matches!(self, Part::Joined | Part::Member(_))
+    }
 }
 
 /// The other containers of the pod. Nothing is wished where nothing is known of them.

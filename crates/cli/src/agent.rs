@@ -9,8 +9,8 @@ use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
 use crate::args;
+use crate::control::control_socket;
 use crate::node_config::NodeConfig;
-use crate::status::control_socket;
 
 /// Levels of log lines unless `BAYPLAN_LOG` says others.
 const LOG: &str = "info,kube=warn";

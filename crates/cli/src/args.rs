@@ -1,20 +1,28 @@
-//! What can be typed.
+//! Command-line arguments of all commands.
+
+mod cmk;
+mod import;
+mod shared;
+mod sort;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bayplan_allocator::policy::Policy;
 use bayplan_node::history::Kind;
-use bayplan_topology::{JSON_HELP, SYNTHETIC_HELP};
+use bayplan_topology::JSON_HELP;
 use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
-use crate::cmk::CmkCommand;
-use crate::import::{IMPORT_HELP, ImportOptions};
-use crate::machine_file::MACHINE_FORMAT;
-use crate::top::Sort;
+pub(crate) use self::cmk::{
+    CmkCommand, InitOptions, IsolateOptions, ReportOptions, UninstallOptions,
+};
+use self::import::IMPORT_HELP;
+pub(crate) use self::import::ImportOptions;
+use self::shared::machine_help;
+pub(crate) use self::shared::{ControlOptions, MachineOptions, Output, OutputOptions, PastOptions};
+pub(crate) use self::sort::Sort;
 
 /// Decides which CPUs and memory each container of a Kubernetes node gets, and makes the kernel obey.
 ///
@@ -241,28 +249,6 @@ pub(crate) struct CheckConfigOptions {
     pub(crate) output: OutputOptions,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct OutputOptions {
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct ControlOptions {
-    /// The daemon's control socket [default: controlSocket of the configuration]
-    #[arg(long, value_name = "SOCKET")]
-    pub(crate) control: Option<PathBuf>,
-}
-
 #[cfg(feature = "cluster")]
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AgentOptions {
@@ -372,13 +358,6 @@ pub(crate) struct ModeOptions {
     pub(crate) control: ControlOptions,
     #[command(flatten)]
     pub(crate) output: OutputOptions,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct PastOptions {
-    /// The daemon's state directory, or one file of its history [default: stateDir of the configuration]
-    #[arg(long, value_name = "DIR|FILE")]
-    pub(crate) state_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -572,23 +551,6 @@ Examples:
   bayplan journal --pod 'web-*' --kind refused,moved
   bayplan journal --follow -n 20
   bayplan journal --state-dir /mnt/node7/var/lib/bayplan -o json | jq .why";
-
-#[derive(Debug, ClapArgs)]
-pub(crate) struct MachineOptions {
-    /// Read the machine below this directory, for example a captured tree that holds sys/
-    #[arg(long, value_name = "DIR", default_value = "/", conflicts_with = "machine")]
-    pub(crate) root: PathBuf,
-    /// A machine in a file or a synthetic one instead, by name or by description
-    #[arg(long, value_name = "FILE|SPEC", long_help = machine_help())]
-    pub(crate) machine: Option<String>,
-}
-
-fn machine_help() -> String {
-    format!(
-        "A machine in a file or a synthetic one instead, by name or by description\n\nIf there is a file of that name, it is read \
-         as a snapshot that `bayplan snapshot` has written, or as JSON of format `{MACHINE_FORMAT}`.\n\n{SYNTHETIC_HELP}"
-    )
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TopologyOutput {

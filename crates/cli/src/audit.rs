@@ -6,11 +6,11 @@ use anyhow::bail;
 use bayplan_daemon::{AuditView, ContainerAudit, query_control};
 
 use crate::args::{AuditOptions, Output};
+use crate::control::control_socket;
 use crate::node_config::NodeConfig;
-use crate::status::control_socket;
+use crate::text::{render_table, table};
 use crate::visible::print_json;
 use crate::visible::visible;
-use crate::{render_table, table};
 
 /// Lines of intruders that are shown to people, most time first.
 const INTRUDERS_MAX: usize = 30;

@@ -7,8 +7,8 @@ use bayplan_daemon::config::{ConfigErrors, ConfigFile};
 
 use crate::args::{Output, OutputOptions};
 use crate::node_config::NodeConfig;
+use crate::text::{has_colour, render_table, table};
 use crate::visible::print_json;
-use crate::{has_colour, render_table, table};
 
 /// Prints what was found; fails when something would not work.
 pub(crate) fn run(config: &NodeConfig, options: &OutputOptions) -> anyhow::Result<ExitCode> {

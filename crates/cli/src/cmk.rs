@@ -5,116 +5,22 @@
 mod isolate;
 mod store;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bayplan_config::cmk::{
-    Division, Mode, Pools, describe, divide, node_report, parse_cpu_list, reclaim, reconcile_report,
+    Division, Pools, describe, divide, node_report, parse_cpu_list, reclaim, reconcile_report,
 };
 use bayplan_host::Depth;
 use bayplan_topology::derive;
 use bayplan_types::CpuSet;
-use clap::{Args, Subcommand, ValueEnum};
 
 use self::store::Store;
-use crate::args::MachineOptions;
+use crate::args::{CmkCommand, InitOptions, ReportOptions, UninstallOptions};
 use crate::machine::load_snapshot;
 use crate::node_config::NodeConfig;
-
-/// `bayplan cmk`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum CmkCommand {
-    /// Divide the machine into an exclusive pool, a shared one and one for infrastructure
-    Init(InitOptions),
-    /// Print the pools as JSON
-    Describe(DirOptions),
-    /// Run a program on a CPU list of a pool, and end as it ends
-    Isolate(isolate::IsolateOptions),
-    /// Take processes out of the pools that do not run any more, and print which
-    Reconcile(ReportOptions),
-    /// Print the pools, whether lists overlap, and processes that run elsewhere than on their list
-    NodeReport(ReportOptions),
-    /// Remove the directory, once no program of a pool runs
-    Uninstall(UninstallOptions),
-}
-
-/// Where the pools are.
-#[derive(Debug, Args)]
-pub(crate) struct DirOptions {
-    /// The directory with the pools, in either layout of CMK
-    #[arg(long, value_name = "DIR", default_value = "/etc/cmk")]
-    conf_dir: PathBuf,
-}
-
-/// An order of cores.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ModeName {
-    /// Package after package
-    Packed,
-    /// One of each package in turn
-    Spread,
-}
-
-impl From<ModeName> for Mode {
-    fn from(name: ModeName) -> Mode {
-        match name {
-            ModeName::Packed => Mode::Packed,
-            ModeName::Spread => Mode::Spread,
-        }
-    }
-}
-
-/// `bayplan cmk init`.
-#[derive(Debug, Args)]
-pub(crate) struct InitOptions {
-    #[command(flatten)]
-    dir: DirOptions,
-    /// Cores of the pool `exclusive`
-    #[arg(long, value_name = "COUNT", default_value_t = 4)]
-    num_exclusive_cores: usize,
-    /// Cores of the pool `shared`
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    num_shared_cores: usize,
-    /// Order in which cores are taken for `exclusive`
-    #[arg(long, value_enum, default_value_t = ModeName::Packed)]
-    exclusive_mode: ModeName,
-    /// Order in which cores are taken for `shared`
-    #[arg(long, value_enum, default_value_t = ModeName::Packed)]
-    shared_mode: ModeName,
-    /// CPUs on cores that are the pool `exclusive-non-isolcpus`, where others are isolated; -1 for none
-    #[arg(long, value_name = "LIST", default_value = "-1", allow_hyphen_values = true)]
-    excl_non_isolcpus: String,
-    /// Cores of the pool `dataplane`: the pools and the layout of CMK's first release
-    #[arg(long, value_name = "COUNT", conflicts_with = "num_exclusive_cores")]
-    num_dp_cores: Option<usize>,
-    /// Cores of the pool `controlplane`: the pools and the layout of CMK's first release
-    #[arg(long, value_name = "COUNT", conflicts_with = "num_shared_cores")]
-    num_cp_cores: Option<usize>,
-    #[command(flatten)]
-    machine: MachineOptions,
-}
-
-/// `bayplan cmk reconcile` and `node-report`.
-#[derive(Debug, Args)]
-pub(crate) struct ReportOptions {
-    #[command(flatten)]
-    dir: DirOptions,
-    /// Again every so many seconds; 0: once
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    interval: u64,
-}
-
-/// `bayplan cmk uninstall`.
-#[derive(Debug, Args)]
-pub(crate) struct UninstallOptions {
-    #[command(flatten)]
-    dir: DirOptions,
-    /// How often it looks whether programs have ended, once a second
-    #[arg(long, value_name = "COUNT", default_value_t = 10, hide = true)]
-    tries: u32,
-}
 
 /// Runs a sub-command.
 pub(crate) fn run(config: &NodeConfig, command: &CmkCommand) -> anyhow::Result<ExitCode> {

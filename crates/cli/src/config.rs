@@ -16,12 +16,13 @@ use crate::args::{
     CheckConfigOptions, ConfigCommand, ConfigForm, ControlOptions, DiffConfigOptions, Output,
     ShowConfigOptions,
 };
+use crate::control::control_socket;
+use crate::exit_code::EXIT_USAGE;
 use crate::explain::encode;
 use crate::machine::named_machine;
 use crate::node_config::NodeConfig;
-use crate::status::control_socket;
+use crate::text::{render_table, table};
 use crate::visible::print_json;
-use crate::{EXIT_USAGE, render_table, table};
 
 /// Runs a sub-command; `config` is what `--config` names.
 pub(crate) fn run(config: &NodeConfig, command: &ConfigCommand) -> anyhow::Result<ExitCode> {

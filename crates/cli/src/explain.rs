@@ -10,12 +10,12 @@ use bayplan_node::status::{HeldFile, KnownView};
 use serde_json::{Value, json};
 
 use crate::args::{ExplainOptions, Output, PastOptions};
+use crate::control::control_socket;
 use crate::journal::Columns;
 use crate::node_config::NodeConfig;
 use crate::past::Past;
-use crate::status::control_socket;
+use crate::text::{render_table, table};
 use crate::visible::{print_json, visible};
-use crate::{render_table, table};
 
 /// More proposals of the rebalancer are in the journal.
 const REBALANCE_MAX: usize = 8;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -10,46 +10,13 @@ use bayplan_config::import::{Counts, Fate, Imported, Input, Note, REFUSED, Targe
 use bayplan_daemon::config::ConfigFile;
 use bayplan_host::Depth;
 use bayplan_topology::{Topology, derive};
-use clap::Args;
 
-use crate::args::{ControlOptions, MachineOptions};
+use crate::args::ImportOptions;
+use crate::config;
+use crate::exit_code::EXIT_USAGE;
 use crate::machine::load_snapshot;
 use crate::node_config::NodeConfig;
-use crate::{EXIT_USAGE, config, render_table, table};
-
-/// For `--help`.
-pub(crate) const IMPORT_HELP: &str = "\
-Read are: TopologyAwarePolicy and BalloonsPolicy of nri-plugins; the file and the ConfigMaps of CRI Resource Manager, with every policy;
-the directory and the ConfigMap of CMK; KubeletConfiguration; NodeSLO and slo-controller-config of Koordinator; PowerProfile, PowerWorkload,
-CStates, TimeOfDay and Uncore of Kubernetes Power Manager. Several files become one configuration; of two that say the same key, the
-first decides. Objects in the cluster: kubectl get balloonspolicies.config.nri -n kube-system -o yaml | bayplan import -
-
-Above each key of the output stands the one that it came from. At the end are the keys that need none here, those without counterpart
-with the reason, and how many there are of each.";
-
-/// `bayplan import`.
-#[derive(Debug, Args)]
-pub(crate) struct ImportOptions {
-    /// Files of other systems, directories of CMK such as /etc/cmk, or - for standard input
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// Write the configuration into this new file, and print what became of each key
-    #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
-    output: Option<PathBuf>,
-    /// Write nothing; ask the daemon what would differ for the pods on this node now
-    #[arg(long)]
-    check: bool,
-    /// This node's name, which chooses among configurations for several nodes
-    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
-    node: Option<String>,
-    /// This node's group, as its label names it
-    #[arg(long, value_name = "NAME")]
-    group: Option<String>,
-    #[command(flatten)]
-    machine: MachineOptions,
-    #[command(flatten)]
-    control: ControlOptions,
-}
+use crate::text::{render_table, table};
 
 /// Runs the command.
 pub(crate) fn run(config: &NodeConfig, options: &ImportOptions) -> anyhow::Result<ExitCode> {

@@ -13,7 +13,9 @@ mod audit;
 mod check;
 mod cmk;
 mod config;
+mod control;
 mod demo;
+mod exit_code;
 mod explain;
 mod import;
 mod journal;
@@ -31,11 +33,11 @@ mod seats;
 mod simulate;
 mod snapshot;
 mod status;
+mod text;
 mod top;
 mod topology;
 mod visible;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -44,12 +46,10 @@ use bayplan_node::mode::Mode;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};
+use crate::exit_code::EXIT_USAGE;
 use crate::node_config::NodeConfig;
 use crate::stdout::Closed;
 use crate::visible::visible;
-
-/// Exit code for a command line or configuration that cannot be used (`EX_USAGE` of sysexits.h).
-const EXIT_USAGE: u8 = 64;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
@@ -108,32 +108,4 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot write manual pages into {}", dir.display()))?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Whether to colour what goes to standard output.
-fn has_colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
-}
-
-/// Text in a bold colour of the terminal, by its escape number.
-fn paint(text: &str, colour: &str, has_colour: bool) -> String {
-    match has_colour {
-        true => format!("\u{1b}[1;{colour}m{text}\u{1b}[0m"),
-        false => text.to_owned(),
-    }
-}
-
-/// A table without borders, for people.
-fn table(header: &[&str]) -> comfy_table::Table {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    if !header.is_empty() {
-        table.set_header(header);
-    }
-    table
-}
-
-/// The table without the blanks at the ends of its lines.
-fn render_table(table: &comfy_table::Table) -> String {
-    table.lines().map(|line| format!("{}\n", visible(line.trim_end()))).collect()
 }

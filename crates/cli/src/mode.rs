@@ -8,10 +8,10 @@ use bayplan_daemon::{Offline, RestoredFiles, is_stopped, post_control, query_con
 use bayplan_node::mode::{Mode, ModePlan, ModeReport};
 
 use crate::args::{ControlOptions, ModeOptions, Output};
+use crate::control::control_socket;
 use crate::node_config::NodeConfig;
-use crate::status::control_socket;
+use crate::text::{render_table, table};
 use crate::visible::print_json;
-use crate::{render_table, table};
 
 /// Changes the mode of the daemon; fails when a container does not run where it should afterwards.
 pub(crate) fn run(

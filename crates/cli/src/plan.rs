@@ -3,8 +3,8 @@
 use bayplan_daemon::{FilePlanView, query_control, render_file_plan_view};
 
 use crate::args::{Output, StatusOptions};
+use crate::control::control_socket;
 use crate::node_config::NodeConfig;
-use crate::status::control_socket;
 use crate::visible::print_json;
 
 /// Asks the daemon what it would write into kernel files.

@@ -4,10 +4,10 @@ use bayplan_daemon::{RebalanceView, UnhelpedView, post_control, query_control};
 use bayplan_node::proposals::ProposalView;
 
 use crate::args::{Output, RebalanceCommand};
+use crate::control::control_socket;
 use crate::node_config::NodeConfig;
-use crate::status::control_socket;
+use crate::text::{render_table, table};
 use crate::visible::print_json;
-use crate::{render_table, table};
 
 /// Asks the daemon, or switches it, and prints what it does then.
 pub(crate) fn run(config: &NodeConfig, command: &RebalanceCommand) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use bayplan_node::status::Status;
 use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuId, CpuSet};
 
-use crate::paint;
+use crate::text::paint;
 
 /// The texts of a status as sets.
 pub(crate) struct Seats {

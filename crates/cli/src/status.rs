@@ -1,15 +1,14 @@
 //! `bayplan status`.
 
-use std::path::PathBuf;
-
 use bayplan_daemon::query_control;
 use bayplan_node::mode::Mode;
 use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, FrontEndStatus, Status};
 
-use crate::args::{ControlOptions, Output, StatusOptions};
+use crate::args::{Output, StatusOptions};
+use crate::control::control_socket;
 use crate::node_config::NodeConfig;
+use crate::text::{render_table, table};
 use crate::visible::print_json;
-use crate::{render_table, table};
 
 /// Asks the daemon and prints which container has which CPUs.
 pub(crate) fn run(config: &NodeConfig, options: &StatusOptions) -> anyhow::Result<()> {
@@ -21,17 +20,6 @@ pub(crate) fn run(config: &NodeConfig, options: &StatusOptions) -> anyhow::Resul
         Output::Json => print_json(&status)?,
     }
     Ok(())
-}
-
-/// Where the daemon listens for commands. Of the configuration only that key has to be right.
-pub(crate) fn control_socket(
-    config: &NodeConfig,
-    options: &ControlOptions,
-) -> anyhow::Result<PathBuf> {
-    match &options.control {
-        Some(socket) => Ok(socket.clone()),
-        None => Ok(config.usable()?.control_socket.clone()),
-    }
 }
 
 /// Tables: CPUs by class, containers, groups where there are some, containers that could do with fewer memory nodes, what of the configuration does not hold.

@@ -9,6 +9,7 @@ mod columns;
 mod draw;
 mod model;
 mod node;
+mod rates;
 mod reader;
 mod screen;
 
@@ -20,11 +21,10 @@ use bayplan_node::status::Status;
 use tokio::runtime::Runtime;
 
 use crate::args::{Output, TopOptions};
+use crate::control::control_socket;
 use crate::node_config::NodeConfig;
-use crate::status::control_socket;
 use crate::visible::visible_json;
 
-pub(crate) use columns::Sort;
 use columns::render;
 use reader::{Reader, Reading};
 

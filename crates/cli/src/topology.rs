@@ -10,11 +10,11 @@ use bayplan_node::status::Status;
 use bayplan_topology::{Device, Topology, derive, to_json};
 
 use crate::args::{TopologyOptions, TopologyOutput};
-use crate::has_colour;
+use crate::control::control_socket;
 use crate::machine::load_snapshot;
 use crate::node_config::NodeConfig;
 use crate::seats::Seats;
-use crate::status::control_socket;
+use crate::text::has_colour;
 use crate::visible::print_json;
 
 /// Prints one machine.

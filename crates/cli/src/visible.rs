@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-/// As [`visible_cell`], with line breaks, tabs and the colours of [`crate::paint`].
+/// As [`visible_cell`], with line breaks, tabs and the colours of [`crate::text::paint`].
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -95,7 +95,7 @@ fn is_harmful(c: char) -> bool {
         )
 }
 
-/// Length of a colour as [`crate::paint`] makes it, at the beginning of a text.
+/// Length of a colour as [`crate::text::paint`] makes it, at the beginning of a text.
 fn colour_len(text: &str) -> Option<usize> {
     let inside = text.strip_prefix("\u{1b}[")?;
     let (number, _) = inside.split_once('m')?;

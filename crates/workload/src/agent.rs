@@ -6,7 +6,8 @@
 use std::future::Future;
 
 use crate::admission::{Admission, CreateOutcome, Mount, Ticket};
-use crate::request::{NewContainer, Pod, Resources};
+use crate::container::{NewContainer, Pod};
+use crate::resources::Resources;
 
 /// The node as a front end sees it. Every method answers within the daemon's own deadline.
 pub trait Agent: Clone + Send + Sync + 'static {

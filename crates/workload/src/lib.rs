@@ -3,7 +3,9 @@
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`request`] | pods, containers, and the request of a container |
+//! | [`container`] | pods and containers as a front end describes them |
+//! | [`request`] | the request of a container |
+//! | [`rules`] | what the configuration says about requests |
 //! | [`annotations`] | what a pod asks for beyond amounts |
 //! | [`mates`] | what is still to come of a container's pod |
 //! | [`silent`] | containers that have their settings from their pod's figure |
@@ -18,19 +20,24 @@ pub mod admission;
 pub mod agent;
 pub mod annotations;
 pub mod cmk;
+pub mod container;
 pub mod devices;
 pub mod facts;
+mod huge_pages;
 pub mod mates;
+mod qos;
 pub mod request;
 mod resources;
+pub mod rules;
 mod shell;
 pub mod silent;
 
 pub use admission::{Admission, CreateOutcome, Mount, Pinning, Ticket};
 pub use agent::Agent;
+pub use container::{NewContainer, Pod};
 pub use facts::{AssignedDevices, ContainerFacts, Facts, PodAbout, PodFacts, ResizeState};
-pub use request::{
-    Ceilings, ExactRequests, Hardware, NewContainer, Pod, RequestRules, RequestSource, Requests,
-    Resources, derive_request, huge_pages, odd_page_sizes, parse_qos, request_source,
-    updated_resources,
-};
+pub use huge_pages::{huge_pages, odd_page_sizes};
+pub use qos::parse_qos;
+pub use request::{Hardware, RequestSource, derive_request, request_source, updated_resources};
+pub use resources::{ExactRequests, Requests, Resources};
+pub use rules::{Ceilings, RequestRules};

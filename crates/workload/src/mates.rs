@@ -9,8 +9,8 @@
 use bayplan_allocator::{ContainerId, PodWishes};
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 
-use crate::request::{NewContainer, Resources};
-use crate::resources::positive;
+use crate::container::NewContainer;
+use crate::resources::{Resources, positive};
 
 /// What a container wishes for its pod; nothing where kubelet does not say what the pod needs. `is_one`: the pod has to lie together.
 pub(crate) fn pod_wishes<'a>(
@@ -68,9 +68,8 @@ fn amount(resources: Resources, qos: Option<QosClass>) -> Amount {
 
 #[cfg(test)]
 mod tests {
-    use crate::request::Pod;
-
     use super::*;
+    use crate::container::Pod;
 
     /// Containers as `NAME CPUS` of a pod that needs so many CPUs, and GiB as many; the last one is the new one.
     fn check(qos: QosClass, whole: i64, containers: &[(&str, i64)], expected: &str) {

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_allocator::{ContainerId, Demand, Part};
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 
-use crate::request::NewContainer;
+use crate::container::NewContainer;
 use crate::resources::{Resources, positive, shares_of};
 
 /// A container of a pod with the ledger's name for it.

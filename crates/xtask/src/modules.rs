@@ -68,13 +68,20 @@ fn module_of(path: &str) -> Option<Module> {
     (!is_root).then_some(module)
 }
 
+/// Where the tests at the end of a file begin; its length if there are none.
+pub(crate) fn tests_at(text: &str) -> usize {
+    let starts = ["", "pub(super) ", "pub(crate) "].into_iter();
+    let found = starts.filter_map(|it| text.find(&format!("\n#[cfg(test)]\n{it}mod tests {{")));
+    found.min().unwrap_or(text.len())
+}
+
 /// Without the tests at the end of a file, and without comments.
 pub(crate) fn product(text: &str) -> String {
-    let end = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-    let lines = text[..end].lines().map(|line| match line.trim_start().starts_with("//") {
-        true => "",
-        false => line,
-    });
+    let lines =
+        text[..tests_at(text)].lines().map(|line| match line.trim_start().starts_with("//") {
+            true => "",
+            false => line,
+        });
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -215,6 +222,8 @@ mod tests {
     fn tests_comments_and_the_root_do_not_count() {
         let test = "fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::b::B;\n}";
         check(&[("a.rs", test), ("b.rs", "use crate::a::A;")], &[]);
+        let seen = test.replace("mod tests", "pub(super) mod tests");
+        check(&[("a.rs", &seen), ("b.rs", "use crate::a::A;")], &[]);
         check(&[("a/tests.rs", "use crate::b::B;"), ("b.rs", "use crate::a::A;")], &[]);
         check(&[("a.rs", "// crate::b::B\nfn f() {}"), ("b.rs", "use crate::a::A;")], &[]);
         check(&[("lib.rs", "mod a;\npub use a::A;"), ("a.rs", "use crate::A;")], &[]);

@@ -7,13 +7,15 @@ use bayplan_topology::Level;
 use bayplan_types::Bytes;
 
 use super::model::{Model, State, Step, domains, levels, may_move, narrowest};
-use super::{Cost, Relocation, Wish};
+use super::wish::Wish;
+use crate::allocation::Allocation;
+use crate::change::{Cost, Move, Relocation};
 use crate::company::Company;
-use crate::ledger::{Allocation, Ledger};
-use crate::offer::offer;
+use crate::id::ContainerId;
+use crate::ledger::Ledger;
+use crate::plan_offer::offer;
 use crate::pool::{PoolId, Pools};
-use crate::request::{ContainerId, Previous, Request};
-use crate::room::Move;
+use crate::request::{Previous, Request};
 
 /// Moves, and the ledger after them.
 pub(super) struct Outcome {

@@ -11,10 +11,12 @@ use bayplan_types::CpuSet;
 
 use super::apply::try_move;
 use super::model::is_movable;
-use super::{Limits, Relocation};
+use super::wish::Limits;
+use crate::change::Relocation;
+use crate::id::ContainerId;
 use crate::ledger::Ledger;
 use crate::pool::Pool;
-use crate::request::{ContainerId, Previous, Request};
+use crate::request::{Previous, Request};
 use crate::view::keeps_wishes;
 
 /// The move after which a container owns nothing of `leave`; `None` where there is no place on its nodes that is as good as its own, or that takes more CPUs than

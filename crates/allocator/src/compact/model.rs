@@ -7,10 +7,27 @@ use std::collections::BTreeMap;
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, CpuId, CpuSet, NodeSet};
 
-use super::Hole;
-use crate::ledger::{Allocation, Ledger};
+use crate::allocation::Allocation;
+use crate::id::ContainerId;
+use crate::ledger::Ledger;
 use crate::pool::{Pool, PoolId, Pools};
-use crate::request::{ContainerId, Request};
+use crate::request::Request;
+
+/// Free CPUs of one domain. Ordered by [`Hole::weight`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hole {
+    /// CPUs without an owner.
+    pub cpus: usize,
+    /// Of those, the ones in cores that are wholly free.
+    pub whole: usize,
+}
+
+impl Hole {
+    /// Twice its size: an odd CPU counts half as much as one in a whole core.
+    pub fn weight(self) -> usize {
+        self.cpus + self.whole
+    }
+}
 
 /// Threads of one core: its position in the model, and how many.
 pub(super) type Part = (usize, usize);

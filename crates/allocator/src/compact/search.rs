@@ -8,8 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::model::{Model, State};
-use super::{Hole, Limits, Wish};
+use super::model::{Hole, Model, State};
+use super::wish::{Limits, Wish};
 
 /// Beginnings that are continued.
 const BEAM: usize = 48;

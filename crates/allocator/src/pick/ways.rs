@@ -9,32 +9,9 @@ use std::collections::BTreeMap;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::{Cost, Part, Parts, Picker};
+use super::Picker;
+use super::way::{Cost, Giving, Part, Way};
 use crate::pool::{CoreIdx, Pool, PoolId};
-
-/// How a number of units is taken. Less is better: [`Way::key`].
-#[derive(Clone, Debug, Default)]
-pub(super) struct Way {
-    pub(super) cost: Cost,
-    /// Sum of the squares of what each domain gives: least where all give the same.
-    uneven: usize,
-    pub(super) parts: Parts,
-}
-
-impl Way {
-    pub(super) fn key(&self) -> impl Ord + use<> {
-        let Cost { nodes, split_cores, broken_cores, strangers } = self.cost;
-        (nodes, split_cores, self.parts.len(), self.uneven, broken_cores, strangers)
-    }
-
-    fn and(&self, other: &Way) -> Way {
-        let mut both = self.clone();
-        both.cost.add(other.cost);
-        both.uneven += other.uneven;
-        both.parts.extend(other.parts.iter().copied());
-        both
-    }
-}
 
 /// By number of units; `None` where that many cannot be had.
 type Table = Vec<Option<Way>>;
@@ -84,24 +61,6 @@ fn fill(
         let rest = fill(narrower, count - taken * width)?;
         Some(cores.iter().take(taken).copied().chain(rest).collect())
     })
-}
-
-/// What a domain may give.
-#[derive(Clone, Copy)]
-pub(super) enum Giving {
-    /// Any number of units, or none.
-    Any,
-    /// From the first to the second, or none.
-    Between(usize, usize),
-}
-
-impl Giving {
-    fn allows(self, count: usize) -> bool {
-        match self {
-            Giving::Any => true,
-            Giving::Between(least, most) => count >= least && count <= most,
-        }
-    }
 }
 
 impl Picker<'_> {

@@ -6,9 +6,9 @@ use bayplan_types::CpuSet;
 use super::{Candidate, Search};
 use crate::budget::{Load, Supply, Unit, Units};
 use crate::counted::Counted;
+use crate::domain::around;
 use crate::pool::Pool;
 use crate::room::Wanted;
-use crate::view::around;
 
 /// So many sharers may have to leave their memory for a core that stays whole. For a NUMA node less as many as it takes: spanning two nodes costs
 /// memory latency for the container's life.

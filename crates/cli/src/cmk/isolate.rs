@@ -10,41 +10,15 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use bayplan_config::cmk::{Pools, Wanted, choose, reclaim};
 use bayplan_types::CpuSet;
-use clap::Args;
+use bayplan_workload::cmk::{INFRA, SHARED, environment};
 use nix::sched::{CpuSet as KernelCpus, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-use bayplan_workload::cmk::{INFRA, SHARED, environment};
-
-use super::DirOptions;
 use super::store::{Store, is_running};
-
-/// `bayplan cmk isolate`.
-#[derive(Debug, Args)]
-pub(crate) struct IsolateOptions {
-    #[command(flatten)]
-    dir: DirOptions,
-    /// The pool: exclusive, shared, infra
-    #[arg(long, value_name = "POOL")]
-    pool: String,
-    /// Only CPU lists of this package; -1: of any
-    #[arg(long, value_name = "NUMBER", default_value_t = -1, allow_negative_numbers = true)]
-    socket_id: i64,
-    /// Only set the environment, and leave the affinity as it is
-    #[arg(long)]
-    no_affinity: bool,
-    /// The program and its arguments; dashes (--) between them are left out
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
-    command: Vec<String>,
-}
+use crate::args::IsolateOptions;
 
 /// Runs the program.
 pub(super) fn run(options: &IsolateOptions) -> anyhow::Result<ExitCode> {

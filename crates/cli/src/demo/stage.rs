@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::net::UnixListener;
 
 use crate::machine::named_machine;
-use crate::{has_colour, paint};
+use crate::text::{has_colour, paint};
 
 /// Everything that runs during the demo.
 pub(crate) struct Stage {

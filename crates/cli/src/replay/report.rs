@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::replay::played::{Arrival, Played};
 use crate::replay::story::Fate;
 use crate::simulate::summary::{Run, RunForm, figures};
+use crate::text::{render_table, table};
 use crate::visible::to_visible_json;
-use crate::{render_table, table};
 
 /// The format that is written.
 const REPLAY_FORMAT: &str = "bayplan-replay/1";

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::simulate::quality::{Quality, Share};
 use crate::simulate::times::{Times, render_times};
+use crate::text::{render_table, table};
 use crate::visible::to_visible_json;
-use crate::{render_table, table};
 
 /// The format that is written.
 pub(crate) const SUMMARY_FORMAT: &str = "bayplan-simulation/1";

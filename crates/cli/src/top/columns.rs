@@ -1,51 +1,9 @@
 //! What is shown of a reading, in which order. In: rows. Out: a table with the columns that have a value.
 
-use clap::ValueEnum;
-
 use super::reader::{Reading, Row};
+use crate::args::Sort;
 use crate::audit::delay;
-use crate::{render_table, table};
-
-/// What rows are sorted by; the largest come first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sort {
-    /// CPUs used
-    Cpu,
-    /// Share of the periods in which its limit stopped it
-    Throttled,
-    /// Tasks that wait for a CPU
-    Waiting,
-    /// 99th percentile of the time that they wait
-    Delay,
-    /// Share of the time of its own CPUs that others took
-    Taken,
-    /// Times that it had to leave a CPU
-    Preempted,
-    /// Moves to other CPUs
-    Moves,
-    /// Cycles per instruction
-    Cpi,
-    /// Cache misses per thousand instructions
-    Misses,
-    /// Time that it stood still for lack of CPU time
-    StallCpu,
-    /// For lack of memory
-    StallMemory,
-    /// For lack of block I/O
-    StallIo,
-    /// Bytes from and to block devices
-    Io,
-    /// Bytes of the last-level caches that it has
-    Cache,
-    /// Bytes between caches and memory
-    Traffic,
-    /// Share of its memory on other NUMA nodes
-    Far,
-    /// Share of its threads that use AVX-512
-    Avx512,
-    /// Namespace, pod and container
-    Name,
-}
+use crate::text::{render_table, table};
 
 /// A number of each row.
 struct Column {
@@ -261,7 +219,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::super::node::NodeRow;
-    use super::super::reader::Stalled;
+    use super::super::rates::Stalled;
     use super::*;
 
     fn row(name: &str, cpu_usage: Option<f64>) -> Row {

@@ -8,8 +8,9 @@ use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::columns::{Sort, next_sort, sort_at};
+use super::columns::{next_sort, sort_at};
 use super::reader::{Reading, Row};
+use crate::args::Sort;
 use crate::seats::Seats;
 
 /// Rows that a page key or the wheel passes.

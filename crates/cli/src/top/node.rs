@@ -7,7 +7,7 @@ use bayplan_host::counters::{NodeCounters, NodeFiles};
 use bayplan_host::kernel::Kernel;
 use serde::Serialize;
 
-use super::reader::{Stalled, number, stalled};
+use super::rates::{Stalled, number, stalled};
 
 /// What is not known is null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use bayplan_daemon::{AuditView, ContainerAudit};
 use bayplan_host::counters::{
     GroupCounters, GroupFiles, IoCounters, MemoryCounters, MonitorCounters, Monitored, Monitors,
-    Stall,
 };
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{CpuFiles, CpuStat, find_container_cgroup, read_vector_use, tells_vector_use};
@@ -18,6 +17,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::node::{NodeReader, NodeRow};
+use super::rates::{Stalled, byte_rate, number, stalled};
 
 /// One reading; format `bayplan-top/1`.
 #[derive(Debug, Serialize)]
@@ -67,14 +67,6 @@ pub(super) struct Row {
     pub(super) memory_far: Option<f64>,
     /// Share of its threads, of those that were looked at, that used AVX-512 since the last reading.
     pub(super) avx512: Option<f64>,
-}
-
-/// Share of the time since the last reading in which some of its tasks stood still for lack of something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Stalled {
-    pub(super) cpu: Option<f64>,
-    pub(super) memory: Option<f64>,
-    pub(super) io: Option<f64>,
 }
 
 /// The kernel notes the use of wide vectors when a thread leaves a CPU, so that less would miss some.
@@ -241,25 +233,9 @@ fn rates(before: &CpuStat, after: &CpuStat, elapsed: Duration) -> (Option<f64>, 
     (usage.filter(|usage| usage.is_finite()), throttled)
 }
 
-pub(super) fn stalled(
-    before: Option<Stall>,
-    after: Option<Stall>,
-    elapsed: Duration,
-) -> Option<f64> {
-    let usec = after?.some_usec.checked_sub(before?.some_usec)?;
-    let share = Duration::from_micros(usec).as_secs_f64() / elapsed.as_secs_f64();
-    share.is_finite().then_some(share)
-}
-
 /// Reads and writes together.
 fn moved(io: IoCounters) -> Bytes {
     Bytes(io.read.0.saturating_add(io.written.0))
-}
-
-/// Per second. A counter that went back says nothing.
-fn byte_rate(before: Option<Bytes>, after: Option<Bytes>, elapsed: Duration) -> Option<f64> {
-    let rate = number(after?.0.checked_sub(before?.0)?) / elapsed.as_secs_f64();
-    rate.is_finite().then_some(rate)
 }
 
 /// `None`: it has no memory that the kernel tells of, or its nodes are not chosen by Bayplan.
@@ -271,11 +247,6 @@ fn far(memory: &MemoryCounters, mems: &str) -> Option<f64> {
     };
     let (all, far) = (sum(&|_| true), sum(&|is_near| !is_near));
     (!mems.is_empty() && all > 0.0).then(|| far / all)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "shares of sums below 2^53 bytes")]
-pub(super) fn number(value: u64) -> f64 {
-    value as f64
 }
 
 /// Rates between the last two times that the daemon read its probes, which it does less often than it is asked.
@@ -348,6 +319,7 @@ fn taken(container: &ContainerAudit, recent_seconds: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use bayplan_host::counters::Stall;
     use bayplan_types::NodeId;
     use expect_test::{Expect, expect};
 

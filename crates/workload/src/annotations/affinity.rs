@@ -14,10 +14,9 @@ use std::borrow::Cow;
 use bayplan_allocator::ContainerId;
 use serde_json::{Map, Value};
 
-use super::Said;
-use super::values::{Misread, matches_glob, shown};
+use super::values::{Misread, Said, matches_glob, shown};
 use super::yaml::{parse_yaml, refuse_unknown, string, strings};
-use crate::request::{NewContainer, RequestRules};
+use crate::container::NewContainer;
 
 /// Weights are cut to this and its negative.
 const WEIGHT_MAX: i32 = 1000;
@@ -109,16 +108,6 @@ pub fn affinities<'a>(
     weighed.filter(|(_, weight)| *weight != 0).collect()
 }
 
-/// What the configuration says about containers that say nothing themselves.
-pub(super) fn implicit(rules: &RequestRules) -> Vec<Affinity> {
-    let scopes =
-        [(rules.colocate_pods, Scope::SamePod), (rules.colocate_namespaces, Scope::SameNamespace)];
-    let wanted = scopes.into_iter().filter(|(is_wanted, _)| *is_wanted);
-    let affinity =
-        |scope| Affinity { scope, matches: Condition::always(), weight: WEIGHT_IMPLICIT };
-    wanted.map(|(_, scope)| affinity(scope)).collect()
-}
-
 /// Adds what an annotation says about the container for which it is read.
 pub(super) fn parse(
     affinity: &mut Vec<Affinity>,
@@ -195,6 +184,20 @@ impl Sign {
 }
 
 impl Affinity {
+    /// Containers of one pod near each other, as the configuration may have it.
+    pub(crate) fn of_same_pod() -> Affinity {
+        Affinity::implicit(Scope::SamePod)
+    }
+
+    /// Containers of one namespace near each other, as the configuration may have it.
+    pub(crate) fn of_same_namespace() -> Affinity {
+        Affinity::implicit(Scope::SameNamespace)
+    }
+
+    fn implicit(scope: Scope) -> Affinity {
+        Affinity { scope, matches: Condition::always(), weight: WEIGHT_IMPLICIT }
+    }
+
     /// How many things it compares.
     fn values(&self) -> usize {
         let in_scope = match &self.scope {

@@ -6,38 +6,15 @@ use std::collections::BTreeSet;
 use bayplan_allocator::{Part, Request};
 use bayplan_types::{MilliCpu, QosClass};
 
+use super::asked::Asked;
 use super::field::{Field, Reach};
 use super::permissions::{Wish, wishes};
+use super::read::read_annotations;
 use super::source::Sources;
 use super::values::shown;
-use super::{Asked, SHOWN_MAX, Warning, WarningKind};
-use crate::request::{NewContainer, RequestRules};
-
-/// Classes by the names that the configuration gives them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClassNames {
-    /// Of frequency and sleep, the built-in ones included.
-    pub cpu: BTreeSet<String>,
-    /// Of caches and memory bandwidth, the root's names included.
-    pub resctrl: BTreeSet<String>,
-    /// Of block I/O.
-    pub block_io: BTreeSet<String>,
-    /// Of memory that is reclaimed, with the word for none.
-    pub reclaim: BTreeSet<String>,
-}
-
-impl ClassNames {
-    /// The key of the configuration that has the classes for a field, and their names; `None` for a field without classes.
-    fn of(&self, field: Field) -> Option<(&'static str, &BTreeSet<String>)> {
-        match field {
-            Field::CpuClass => Some(("cpuClasses.classes", &self.cpu)),
-            Field::ResctrlClass => Some(("resctrl.partitions", &self.resctrl)),
-            Field::BlockIoClass => Some(("blockIo.classes", &self.block_io)),
-            Field::ReclaimClass => Some(("memory.reclaim", &self.reclaim)),
-            _ => None,
-        }
-    }
-}
+use super::warnings::{SHOWN_MAX, Warning, WarningKind};
+use crate::container::NewContainer;
+use crate::rules::RequestRules;
 
 /// Every wish without effect. `request` is what was made of `asked`.
 pub(crate) fn without_effect(
@@ -46,7 +23,7 @@ pub(crate) fn without_effect(
     request: &Request,
     rules: &RequestRules,
 ) -> Vec<Warning> {
-    let usual = Asked::usual(rules);
+    let usual = rules.usual();
     if *asked == usual || !request.wishes.claimed.is_empty() {
         return Vec::new();
     }
@@ -77,9 +54,9 @@ pub fn tell_effects_in(
     rules: &RequestRules,
     warnings: &mut Vec<Warning>,
 ) {
-    let (asked, _) = super::read_annotations(container, rules);
+    let (asked, _) = read_annotations(container, rules);
     let sources = Sources::new(container);
-    for wish in wishes(&asked, &Asked::usual(rules)) {
+    for wish in wishes(&asked, &rules.usual()) {
         let source = sources.of_field(wish.field).filter(|_| wish.field.is_place_of_cpus());
         let Some(source) = source else { continue };
         let begin = format!("{source}{NO_EFFECT}");
@@ -149,9 +126,12 @@ mod tests {
     use bayplan_allocator::ContainerId;
     use bayplan_types::QosClass::{self, Burstable, Guaranteed};
 
-    use super::super::Rule;
     use super::*;
-    use crate::request::{Hardware, Pod, Resources, derive_request};
+    use crate::annotations::classes::ClassNames;
+    use crate::annotations::permissions::Rule;
+    use crate::container::Pod;
+    use crate::request::{Hardware, derive_request};
+    use crate::resources::Resources;
 
     /// What is told of a container with this QoS class and these thousandths of a CPU, after the name of the annotation or label.
     fn check(qos: QosClass, milli: i64, name: &str, value: &str, expected: &str) {

@@ -28,9 +28,11 @@ mod tests {
 
     use super::*;
     use crate::annotations::{Item, Rule, read_annotations};
+    use crate::container::{NewContainer, Pod};
     use crate::facts::ContainerFacts;
-    use crate::request::{Hardware, NewContainer, Pod, RequestRules, derive_request};
+    use crate::request::{Hardware, derive_request};
     use crate::resources::Resources;
+    use crate::rules::RequestRules;
 
     fn container(resource: &str, amount: u64, annotations: &[(&str, &str)]) -> NewContainer {
         let extended = [(resource.to_owned(), amount)].into();

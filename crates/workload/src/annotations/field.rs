@@ -1,8 +1,8 @@
 //! What annotations and the configuration can fill in a request.
 
-use super::Asked;
+use super::asked::Asked;
 
-/// A field of [`Asked`](super::Asked) or of the request that is made from it.
+/// A field of [`Asked`] or of the request that is made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// CPU and memory of the request.
@@ -39,7 +39,7 @@ pub enum Field {
     MemoryIsBound,
     /// `tuning.cold_start`.
     ColdStart,
-    /// `wishes.place.near`, by way of [`Hints`](super::Hints).
+    /// `wishes.place.near`, by way of [`Hints`](super::hints::Hints).
     Near,
     /// `wishes.place.is_near_each`.
     IsNearEach,

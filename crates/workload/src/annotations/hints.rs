@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::values::{FLAG, Misread, matches_glob, word};
 use super::yaml::{parse_yaml, refuse_unknown, strings};
+use crate::container::NewContainer;
 use crate::facts::AssignedDevices;
-use crate::request::NewContainer;
 
 /// Where a hint comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,13 @@ use bayplan_topology::Level;
 use bayplan_types::{CpuSet, ParseSetError, QosClass};
 use serde_json::{Map, Value};
 
+use super::asked::Asked;
 use super::field::Field;
-use super::values::{FLAG, Misread, word};
+use super::values::{FLAG, Misread, check_length, shown, word};
+use super::warnings::{SHOWN_MAX, Warnings};
 use super::yaml::string;
-use super::{Asked, Warnings, check_length, tuning, webhook};
-use crate::request::Pod;
+use super::{runtimes, webhook};
+use crate::container::Pod;
 
 /// A name of another system, for the reference page.
 #[derive(Debug)]
@@ -100,43 +102,43 @@ pub static FOREIGN: &[Foreign] = &[
         fills: &[Field::Requests, Field::CpuClass],
     },
     Foreign {
-        name: tuning::CRIO_BALANCING,
+        name: runtimes::CRIO_BALANCING,
         values: "disable, enable; with /CONTAINER for one",
         meaning: "disable: as cpu-partition isolated",
         fills: &[Field::Partition],
     },
     Foreign {
-        name: tuning::CRIO_QUOTA,
+        name: runtimes::CRIO_QUOTA,
         values: "disable, enable; with /CONTAINER for one",
         meaning: "as cpu-quota",
         fills: &[Field::Quota],
     },
     Foreign {
-        name: tuning::CRIO_INTERRUPTS,
+        name: runtimes::CRIO_INTERRUPTS,
         values: "disable, enable, housekeeping; with /CONTAINER for one",
         meaning: "as irq-load-balancing",
         fills: &[Field::Interrupts],
     },
     Foreign {
-        name: tuning::CRIO_C_STATES,
+        name: runtimes::CRIO_C_STATES,
         values: "disable, enable, max_latency:MICROSECONDS; with /CONTAINER for one",
         meaning: "how long its exclusive CPUs may take to wake up: not at all, any time, so long",
         fills: &[Field::WakeUp],
     },
     Foreign {
-        name: tuning::CRIO_GOVERNOR,
+        name: runtimes::CRIO_GOVERNOR,
         values: "a governor such as performance; with /CONTAINER for one",
         meaning: "what picks the frequency of its exclusive CPUs",
         fills: &[Field::CpuGovernor],
     },
     Foreign {
-        name: tuning::BLOCK_IO,
+        name: runtimes::BLOCK_IO,
         values: "/pod or /container.NAME; the name of a class",
         meaning: "as blockioclass",
         fills: &[Field::BlockIoClass],
     },
     Foreign {
-        name: tuning::RESCTRL,
+        name: runtimes::RESCTRL,
         values: "/pod or /container.NAME; the name of a class",
         meaning: "as rdtclass",
         fills: &[Field::ResctrlClass],
@@ -211,7 +213,7 @@ fn set_claimed(pod: &Pod, text: &str, asked: &mut Asked, warnings: &mut Warnings
             asked.wishes.claimed = cpus;
         }
         Ok(cpus) => {
-            let cpus = super::shown(&cpus.to_string(), super::SHOWN_MAX);
+            let cpus = shown(&cpus.to_string(), SHOWN_MAX);
             warnings.no_effect(&format!(
                 "{what}: cpuset {cpus} of a pod that is neither Guaranteed nor LSE or LSR"
             ));
@@ -239,10 +241,7 @@ fn read_claimed(text: &str) -> Result<CpuSet, Misread> {
         None | Some(Value::Null) => Ok(CpuSet::new()),
         Some(Value::String(list)) => {
             let misread = |error: ParseSetError| {
-                Misread::because(format!(
-                    "cpuset: {}",
-                    super::shown(&error.to_string(), DETAIL_MAX)
-                ))
+                Misread::because(format!("cpuset: {}", shown(&error.to_string(), DETAIL_MAX)))
             };
             list.parse().map_err(misread)
         }
@@ -286,11 +285,11 @@ fn warn(
     outcome: Result<Outcome, &'static str>,
     warnings: &mut Warnings,
 ) {
-    let part = super::shown(field, super::SHOWN_MAX);
+    let part = shown(field, SHOWN_MAX);
     match outcome {
         Ok(Outcome::Done) => {}
         Ok(Outcome::NoEffect) => {
-            let value = super::shown(value, super::SHOWN_MAX);
+            let value = shown(value, SHOWN_MAX);
             let part = if part.is_empty() { value } else { format!("{part} {value}") };
             warnings.no_effect(&format!("{what}: {part}"));
         }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::field::Field;
 use super::names::parse_name;
+use super::runtimes::{BLOCK_IO, RESCTRL};
 use super::table::KEYS;
-use super::tuning::{BLOCK_IO, RESCTRL};
 use super::values::shown;
 
 /// What a change of a live annotation changes.

@@ -1,16 +1,15 @@
 //! Which wishes the pods of a namespace may have. In: a wish, the namespace, the rules of the configuration. Out: yes or no. Pure.
 //!
-//! A wish is a field of [`Asked`](super::Asked) that a pod has filled, whichever annotation or label of whichever system said it: a rule
+//! A wish is a field of [`Asked`] that a pod has filled, whichever annotation or label of whichever system said it: a rule
 //! about `rdtclass` holds for its older names and for `rdt.resources.beta.kubernetes.io`, too.
 
-use super::Asked;
+use super::asked::Asked;
 use super::field::Field;
 use super::koordinator::FOREIGN;
 use super::names::{CRM, NRI, OWN};
 use super::table::KEYS;
 use super::tuning::{CpuPartition, INTERRUPTS, InterruptRule, PARTITION};
 use super::values::{PRIORITY, Words, matches_glob};
-use crate::request::RequestRules;
 
 /// Wishes of one kind, as a rule names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +57,7 @@ impl Group {
         }
     }
 
-    fn fields(self) -> &'static [Field] {
+    pub(super) fn fields(self) -> &'static [Field] {
         match self {
             Group::Interrupts => &[Field::Interrupts],
             Group::IsolatedPartitions => &[Field::Partition],
@@ -173,7 +172,7 @@ impl Rule {
     }
 
     /// `None`: it says nothing of such a wish in this namespace.
-    fn verdict(&self, wish: &Wish, namespace: &str) -> Option<bool> {
+    pub(super) fn verdict(&self, wish: &Wish, namespace: &str) -> Option<bool> {
         let is_here = self.namespaces.iter().any(|it| matches_glob(it, namespace));
         let covers = |items: &[Item]| is_here && items.iter().any(|it| it.covers(wish));
         match (covers(&self.deny), covers(&self.allow)) {
@@ -182,19 +181,6 @@ impl Rule {
             (false, false) => None,
         }
     }
-}
-
-/// Whether pods of a namespace may have a wish. The last rule that names both decides. Without one, what is harmful is not allowed, but
-/// for the reserved CPUs in the namespaces with pods that run there anyway.
-pub fn allowed(wish: &Wish, namespace: &str, rules: &RequestRules) -> bool {
-    let said = rules.permissions.iter().rev().find_map(|rule| rule.verdict(wish, namespace));
-    let is_system = || rules.is_reserved_namespace(namespace);
-    said.unwrap_or_else(|| !wish.is_harmful || (wish.field == Field::IsReserved && is_system()))
-}
-
-/// Whether a rule says so in as many words: what is harmless is then not bounded either.
-pub fn is_allowed_by_rule(wish: &Wish, namespace: &str, rules: &RequestRules) -> bool {
-    rules.permissions.iter().rev().find_map(|rule| rule.verdict(wish, namespace)) == Some(true)
 }
 
 /// What of `asked` differs from `usual`, which is what holds without annotations.
@@ -240,7 +226,9 @@ fn word_for<T: PartialEq>(words: &Words<T>, meaning: &T) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::allowed::allowed;
     use super::*;
+    use crate::rules::RequestRules;
 
     fn rule(text: &str) -> Rule {
         let (namespaces, items) = text.split_once(": ").unwrap();

@@ -9,7 +9,9 @@ use super::field::Field;
 use super::koordinator::{FOREIGN, Foreign};
 use super::names::{Lookup, look_up};
 use super::table::{self, KEYS};
-use crate::request::NewContainer;
+use super::values::shown;
+use super::warnings::annotation;
+use crate::container::NewContainer;
 
 /// Looks for names in what a pod says, which is sorted once at most.
 pub struct Sources<'a> {
@@ -38,12 +40,12 @@ impl<'a> Sources<'a> {
         let fills = |fills: &[Field]| fills.contains(&field);
         let mut keys = KEYS.iter().rev().filter(|key| fills(key.fills));
         if let Some(found) = keys.find_map(|key| lookup.found.get(key.name)) {
-            return Some(super::annotation(found.name));
+            return Some(annotation(found.name));
         }
         let mut foreign = FOREIGN.iter().filter(|it| fills(it.fills));
         let facts = self.container.facts.as_deref().filter(|_| field == Field::CpuClass);
-        let resource = extended::requested(facts)
-            .map(|(name, _)| format!("resource `{}`", super::shown(name, 80)));
+        let resource =
+            extended::requested(facts).map(|(name, _)| format!("resource `{}`", shown(name, 80)));
         resource.or_else(|| foreign.find_map(|it| self.said_by(it)))
     }
 
@@ -65,13 +67,13 @@ impl<'a> Sources<'a> {
         ];
         let annotated = names.iter().find(|it| pod.annotations.contains_key(*it));
         let label = || pod.labels.contains_key(name).then(|| format!("label `{name}`"));
-        annotated.map(|it| super::annotation(it)).or_else(label)
+        annotated.map(|it| annotation(it)).or_else(label)
     }
 
     /// The name under which the pod says it.
     fn source(&self, key: &str) -> String {
         if let Some(found) = self.lookup().found.get(key) {
-            return super::annotation(found.name);
+            return annotation(found.name);
         }
         let fills = KEYS.iter().find(|it| it.name == key).map(|it| it.fills).unwrap_or_default();
         let fits = |foreign: &&Foreign| foreign.fills.iter().any(|field| fills.contains(field));
@@ -127,7 +129,8 @@ mod tests {
     use bayplan_topology::Level;
 
     use super::*;
-    use crate::request::{Hardware, RequestRules, derive_request};
+    use crate::request::{Hardware, derive_request};
+    use crate::rules::RequestRules;
 
     fn check(pairs: &[(&str, &str)], rejection: &Rejection, expected: &str) {
         let mut container = NewContainer { name: "c".to_owned(), ..NewContainer::default() };

@@ -4,12 +4,12 @@
 use bayplan_allocator::Strictness::{self, Preferred, Required};
 
 use super::affinity::{self, Sign};
+use super::asked::Asked;
 use super::field::Field;
 use super::hints;
 use super::names::{CRM, NRI, Name, OWN};
 use super::tuning::{INTERRUPTS, LEND, PARTITION, QUOTA, REBALANCE, parse_cold_start, percent};
-use super::values::{self, Misread, class_name, word};
-use super::{Asked, Said};
+use super::values::{self, Misread, Said, class_name, word};
 
 /// What a key accepts.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,15 @@
-use bayplan_allocator::ContainerId;
+use std::collections::BTreeMap;
+
+use bayplan_allocator::{ContainerId, Wishes};
 use bayplan_types::QosClass;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
+use super::kept::{CUT, KEPT_MAX};
+use super::values::{Said, VALUE_MAX};
 use super::*;
-use crate::request::Pod;
+use crate::container::{NewContainer, Pod};
+use crate::rules::RequestRules;
 
 fn container(pairs: &[(&str, &str)]) -> NewContainer {
     let (labels, annotations): (Vec<_>, Vec<_>) =

@@ -21,6 +21,26 @@ impl Misread {
     }
 }
 
+/// A value, and the container for which it is read.
+pub(super) struct Said<'a> {
+    pub(super) value: &'a str,
+    pub(super) container: &'a str,
+}
+
+impl Said<'_> {
+    pub(super) fn flag(&self) -> Result<bool, Misread> {
+        word(self.value, FLAG)
+    }
+}
+
+/// Whether a value is short enough to be read.
+pub(super) fn check_length(value: &str) -> Result<(), Misread> {
+    match value.len() > VALUE_MAX {
+        true => Err(Misread::because(format!("longer than {} KiB", VALUE_MAX >> 10))),
+        false => Ok(()),
+    }
+}
+
 /// A class's name; what it stands for is the configuration's to say.
 pub(super) fn class_name(value: &str) -> Result<String, Misread> {
     let name = value.trim();

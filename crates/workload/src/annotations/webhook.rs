@@ -7,12 +7,13 @@
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 use serde_json::{Map, Value};
 
+use super::asked::Asked;
 use super::extended::profile_of;
 use super::tuning::BatchLimits;
-use super::values::{Misread, shown};
+use super::values::{Misread, check_length, shown};
+use super::warnings::{Warnings, annotation};
 use super::yaml::string;
-use super::{Asked, Warnings, annotation, check_length};
-use crate::request::NewContainer;
+use crate::container::NewContainer;
 use crate::resources::ExactRequests;
 
 /// nri-plugins' name counts more, as it is the living one.

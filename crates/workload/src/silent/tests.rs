@@ -1,4 +1,4 @@
-use crate::request::Pod;
+use crate::container::Pod;
 
 use super::*;
 

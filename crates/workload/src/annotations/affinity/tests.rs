@@ -3,7 +3,8 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::annotations::read_annotations;
-use crate::request::Pod;
+use crate::container::Pod;
+use crate::rules::RequestRules;
 
 /// `namespace/pod/container`, with the label `app` = pod.
 fn container(full: &str) -> NewContainer {
