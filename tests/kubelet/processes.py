@@ -193,7 +193,9 @@ class Kubelet:
         path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
         with (self.work / "kubelet.log").open("ab") as log:
             self.process = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": path})
-        await_healthy("kubelet", self.process, "http://127.0.0.1:10248/healthz", self.work)
+        # The second port is opened a moment after the first.
+        for url in ["http://127.0.0.1:10248/healthz", f"{READ_ONLY}/pods"]:
+            await_healthy("kubelet", self.process, url, self.work)
 
     def point_at(self, socket_path):
         """From the next start on it speaks to this runtime."""
