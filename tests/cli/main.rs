@@ -144,7 +144,7 @@ fn every_mistake_of_a_configuration_is_listed_and_the_exit_code_is_that_of_wrong
     assert_eq!(output.status.code(), Some(64));
     expect![[r#"
         bayplan: FILE:1:9: `socket` is `relative`, expected an absolute path
-        FILE:2:15: `reservedCpus` is a list, expected a CPU list such as "0,28" or "0-3"
+        FILE:2:15: `reservedCpus` is a list, expected a CPU list such as "0,28" or "0-3", or an amount such as 750m or 2 CPUs
         FILE:3:12: `onFailure` is `maybe`, expected one of open, closed
     "#]]
     .assert_eq(&text);

@@ -186,10 +186,12 @@ impl NodeState {
         if part.group() != held.terms.part.group() {
             return false;
         }
+        // It shares as much as it asks for; where that has changed, it is placed for what it asks for now.
+        let asked = MilliCpu::from_cpus(demand.exclusive()) + demand.shared().unwrap_or_default();
         let gave_up = held.exclusive.is_empty()
             && held.terms.part == Part::Alone
             && demand.exclusive() > 0
-            && held.shared > Some(MilliCpu::ZERO);
+            && held.shared == Some(asked);
         if gave_up || held.is_reserved || request.wishes.has_no_choice() {
             return false;
         }

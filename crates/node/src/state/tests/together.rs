@@ -399,6 +399,48 @@ fn containers_that_say_their_own_have_it_out_of_the_pods() {
     );
 }
 
+/// As kubelet 1.37 resizes the figure of a pod: of a container that says nothing the shares become the least.
+#[test]
+fn a_resize_of_the_pod_gives_its_silent_containers_cpus_and_takes_them_back() {
+    let whole = "500/500 4 of 500/500 4";
+    let created = ["p/a", "p/b", "p/c"].map(|name| format!("{name} {whole}"));
+    let mut steps: Vec<&str> = created.iter().map(String::as_str).collect();
+    steps.extend(["show", "pod p 500/1000 4", "pod p 1000/1000 4"]);
+    steps.extend(["resize p/a 0/1000 4", "resize p/b 0/1000 4", "resize p/c 0/1000 4"]);
+    steps.extend(["show", "restart"]);
+    steps.extend(["resize p/a 0/500 4", "resize p/b 0/500 4", "resize p/c 0/500 4"]);
+    steps.extend(["pod p 500/1000 4", "pod p 500/500 4", "show"]);
+    check(
+        "numa:1 core:4 pu:2 mem:64",
+        &steps,
+        expect![[r#"
+            p/a 500/500 4 of 500/500 4
+            p/b 500/500 4 of 500/500 4
+            p/c 500/500 4 of 500/500 4
+              p/a shares 500m, cpus 0-7, mems 0, 4 GiB
+              p/b shares 0, cpus 0-7, mems 0, 0 B
+              p/c shares 0, cpus 0-7, mems 0, 0 B
+            pod p 500/1000 4
+            pod p 1000/1000 4
+            resize p/a 0/1000 4
+            resize p/b 0/1000 4
+            resize p/c 0/1000 4
+              p/a owns 1, cpus 1, mems 0, 4 GiB
+              p/b joined, cpus 1, mems 0, 0 B
+              p/c joined, cpus 1, mems 0, 0 B
+            restart
+            resize p/a 0/500 4
+            resize p/b 0/500 4
+            resize p/c 0/500 4
+            pod p 500/1000 4
+            pod p 500/500 4
+              p/a shares 500m, cpus 0-7, mems 0, 4 GiB
+              p/b shares 0, cpus 0-7, mems 0, 0 B
+              p/c shares 0, cpus 0-7, mems 0, 0 B
+        "#]],
+    );
+}
+
 #[test]
 fn a_resize_of_the_pod_resizes_the_set() {
     for first in ["pod p 4000/4000 8", "resize p/a 4000/4000 8"] {
