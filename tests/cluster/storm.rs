@@ -31,7 +31,7 @@ const SETUP: Setup = Setup {
     files: |_| {},
 };
 /// Unless the environment says another number.
-const PODS: usize = 60;
+const PODS: usize = 250;
 
 /// The same pods twice.
 #[tokio::test(flavor = "multi_thread")]

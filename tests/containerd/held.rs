@@ -23,8 +23,9 @@ impl Kubepods {
         if root.join("cgroup.subtree_control").exists() {
             fs::write(root.join("cgroup.subtree_control"), "+cpuset")?;
         }
+        remove_empty();
         let group = Kubepods(root.join("kubepods"));
-        fs::create_dir(&group.0).context("kubepods is there already")?;
+        fs::create_dir(&group.0).context("kubepods is there already, with groups in use")?;
         let mems = fs::read_to_string("/sys/devices/system/node/online")?;
         fs::write(group.0.join("cpuset.mems"), mems.trim())?;
         fs::write(group.0.join("cpuset.cpus"), cpus.to_string())?;
@@ -34,10 +35,15 @@ impl Kubepods {
 
 impl Drop for Kubepods {
     fn drop(&mut self) {
-        let find = "find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} ';'";
-        // What is left is found by the next test that makes the group.
-        let _ = Command::new("sh").args(["-c", find]).output();
+        remove_empty();
     }
+}
+
+/// Groups of pods without a process, as another test or kubelet leaves them.
+fn remove_empty() {
+    let find = "find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} ';'";
+    // What is left is found by the next test that makes the group.
+    let _ = Command::new("sh").args(["-c", find]).output();
 }
 
 fn online() -> anyhow::Result<CpuSet> {

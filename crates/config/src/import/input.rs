@@ -32,7 +32,7 @@ pub struct Target<'a> {
     pub group: Option<&'a str>,
     /// The machine, for amounts of CPUs that have to become lists.
     pub machine: Option<&'a Topology>,
-    /// Keys of ours that are not to be written, because they are not carried out yet ([`REFUSED`]). What has no counterpart but them has none.
+    /// Keys of ours that are not to be written, because they are not carried out yet (`REFUSED`). What has no counterpart but them has none.
     pub refused: &'a [&'a str],
     /// Keys of ours that only a node's own file may have, where the configuration is for the cluster.
     pub node_keys: &'a [&'a str],
