@@ -216,7 +216,7 @@ fn print_diff(diff: &ConfigDiff, output: Output, words: Words) -> anyhow::Result
 }
 
 /// Keys and containers as tables.
-pub(crate) fn render_diff(diff: &ConfigDiff, [from, to, nobody]: Words) -> String {
+pub(crate) fn render_diff(diff: &ConfigDiff, [from, to, nothing]: Words) -> String {
     if diff.changes.is_empty() {
         return "nothing changes\n".to_owned();
     }
@@ -229,7 +229,7 @@ pub(crate) fn render_diff(diff: &ConfigDiff, [from, to, nobody]: Words) -> Strin
     let mut text = render_table(&keys);
     text.push('\n');
     if diff.moves.is_empty() {
-        return format!("{text}{nobody}\n");
+        return format!("{text}{nothing}\n");
     }
     let mut places = table(&["CONTAINER", "OWN CPUS", "CPUS", "MEMS"]);
     for it in &diff.moves {

@@ -220,23 +220,12 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use expect_test::{Expect, expect};
 
-    use crate::{ConfigFile, parse_config};
+    use crate::test_support::shown_line;
 
     fn check(text: &str, expected: Expect) {
-        let shown = match ConfigFile::parse(Path::new("f"), text) {
-            Ok(file) => {
-                let shown = file.settings().to_string();
-                assert_eq!(parse_config(Path::new("f"), &shown).unwrap(), file.config);
-                let line = shown.lines().find(|line| line.contains(" classes: "));
-                line.unwrap_or_default().trim().to_owned()
-            }
-            Err(errors) => errors.to_string(),
-        };
-        expected.assert_eq(&shown);
+        expected.assert_eq(&shown_line(text, |line| line.contains(" classes: ")));
     }
 
     #[test]

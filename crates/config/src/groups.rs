@@ -3,6 +3,7 @@
 mod fields;
 mod links;
 mod loads;
+mod named;
 mod scheduling;
 mod shown;
 
@@ -20,6 +21,7 @@ use crate::yaml::{Node, Position, Value};
 use bayplan_node::groups::{GroupType, Inside, Members, Size};
 
 use self::fields::{Fields, INSIDE, texts};
+use self::named::named_list;
 
 /// `groups`.
 pub(super) struct GroupTypes;
@@ -32,24 +34,7 @@ impl Tree for GroupTypes {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut errors = Vec::new();
-        let types: Vec<GroupType> = match &field.value.value {
-            Value::List(items) => items.iter().map(|item| group_type(item, &mut errors)).collect(),
-            Value::Null => Vec::new(),
-            _ => {
-                let message = format!("`{}` is no list, expected {EXPECTED}", field.key);
-                errors.push(ConfigError { at: field.value.at, message });
-                Vec::new()
-            }
-        };
-        for (index, one) in types.iter().enumerate() {
-            let is_twice = types.iter().take(index).any(|it| it.name == one.name);
-            if let (true, Value::List(items)) = (is_twice, &field.value.value) {
-                let at = items.get(index).map(|it| it.at).unwrap_or_default();
-                let message = format!("two types of `groups` are called `{}`", one.name);
-                errors.push(ConfigError { at, message });
-            }
-        }
+        let (types, mut errors) = named_list(field, (EXPECTED, "types"), group_type, |it| &it.name);
         errors.extend(overlapping(&types, field.value));
         config.groups = types.into();
         errors
@@ -202,23 +187,12 @@ fn as_json(node: &Node) -> Json {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use expect_test::{Expect, expect};
 
-    use crate::{ConfigFile, parse_config};
+    use crate::test_support::shown_line;
 
     fn check(text: &str, expected: Expect) {
-        let shown = match ConfigFile::parse(Path::new("f"), text) {
-            Ok(file) => {
-                let shown = file.settings().to_string();
-                assert_eq!(parse_config(Path::new("f"), &shown).unwrap(), file.config);
-                let line = shown.lines().find(|line| line.trim_start().starts_with("groups:"));
-                line.unwrap_or_default().trim().to_owned()
-            }
-            Err(errors) => errors.to_string(),
-        };
-        expected.assert_eq(&shown);
+        expected.assert_eq(&shown_line(text, |line| line.trim_start().starts_with("groups:")));
     }
 
     #[test]

@@ -32,6 +32,8 @@ mod shared;
 mod sockets;
 mod table;
 #[cfg(test)]
+mod test_support;
+#[cfg(test)]
 mod tests;
 pub mod yaml;
 

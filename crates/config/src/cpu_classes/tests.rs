@@ -1,24 +1,19 @@
-use std::path::Path;
-
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::ConfigFile;
-use crate::parse_config;
+use crate::test_support::read_back;
 
 /// The section as it is shown, which reads back as the same; or the mistakes.
 fn check(text: &str, expected: Expect) {
-    let shown = match ConfigFile::parse(Path::new("f"), text) {
-        Ok(file) => {
-            let shown = file.settings().to_string();
-            assert_eq!(parse_config(Path::new("f"), &shown).unwrap(), file.config);
+    let shown = match read_back(text) {
+        Ok((_, shown)) => {
             let section = shown.lines().skip_while(|line| !line.starts_with("cpuClasses:"));
             let section = section.skip(1).take_while(|line| line.starts_with(' '));
             let lines = section.filter(|line| !line.trim_start().starts_with('#'));
             lines.map(|line| format!("{}\n", line.trim())).collect()
         }
-        Err(errors) => errors.to_string(),
+        Err(errors) => errors,
     };
     expected.assert_eq(&shown);
 }

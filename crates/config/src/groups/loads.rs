@@ -6,10 +6,11 @@ use bayplan_workload::annotations::Words;
 use serde_json::{Value as Json, json};
 
 use super::fields::Fields;
+use super::named::named_list;
 use crate::config::Config;
 use crate::errors::ConfigError;
 use crate::kind::{Field, Tree};
-use crate::yaml::{Node, Value};
+use crate::yaml::Node;
 
 /// `groupLoads`.
 pub(crate) struct GroupLoads;
@@ -24,25 +25,7 @@ impl Tree for GroupLoads {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut errors = Vec::new();
-        let mut loads: Vec<Load> = Vec::new();
-        let items: &[Node] = match &field.value.value {
-            Value::List(items) => items,
-            Value::Null => &[],
-            _ => {
-                let message = format!("`{}` is no list, expected {EXPECTED}", field.key);
-                errors.push(ConfigError { at: field.value.at, message });
-                &[]
-            }
-        };
-        for item in items {
-            let load = load(item, &mut errors);
-            if loads.iter().any(|it| it.name == load.name) {
-                let message = format!("two kinds of `groupLoads` are called `{}`", load.name);
-                errors.push(ConfigError { at: item.at, message });
-            }
-            loads.push(load);
-        }
+        let (loads, errors) = named_list(field, (EXPECTED, "kinds"), load, |it| &it.name);
         config.group_loads = loads;
         errors
     }
@@ -95,22 +78,12 @@ fn load(node: &Node, errors: &mut Vec<ConfigError>) -> Load {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use expect_test::{Expect, expect};
 
-    use crate::{ConfigFile, parse_config};
+    use crate::test_support::differences;
 
     fn check(text: &str, expected: Expect) {
-        let shown = match ConfigFile::parse(Path::new("f"), text) {
-            Ok(file) => {
-                let shown = file.settings().to_string();
-                assert_eq!(parse_config(Path::new("f"), &shown).unwrap(), file.config);
-                file.config.differences()
-            }
-            Err(errors) => errors.to_string(),
-        };
-        expected.assert_eq(&shown);
+        expected.assert_eq(&differences(text));
     }
 
     #[test]

@@ -6,10 +6,11 @@ use bayplan_workload::annotations::Words;
 use serde_json::{Map, Value as Json, json};
 
 use super::fields::{Fields, texts};
+use super::named::named_list;
 use crate::config::Config;
 use crate::errors::ConfigError;
 use crate::kind::{Field, Tree};
-use crate::yaml::{Node, Value};
+use crate::yaml::Node;
 
 /// `schedulingClasses`.
 pub(crate) struct SchedulingClasses;
@@ -42,26 +43,7 @@ impl Tree for SchedulingClasses {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut errors = Vec::new();
-        let mut classes: Vec<NamedScheduling> = Vec::new();
-        let items: &[Node] = match &field.value.value {
-            Value::List(items) => items,
-            Value::Null => &[],
-            _ => {
-                let message = format!("`{}` is no list, expected {EXPECTED}", field.key);
-                errors.push(ConfigError { at: field.value.at, message });
-                &[]
-            }
-        };
-        for item in items {
-            let class = class(item, &mut errors);
-            if classes.iter().any(|it| it.name == class.name) {
-                let message =
-                    format!("two classes of `schedulingClasses` are called `{}`", class.name);
-                errors.push(ConfigError { at: item.at, message });
-            }
-            classes.push(class);
-        }
+        let (classes, errors) = named_list(field, (EXPECTED, "classes"), class, |it| &it.name);
         config.scheduling_classes = classes;
         errors
     }
@@ -141,22 +123,12 @@ fn class(node: &Node, errors: &mut Vec<ConfigError>) -> NamedScheduling {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use expect_test::{Expect, expect};
 
-    use crate::{ConfigFile, parse_config};
+    use crate::test_support::differences;
 
     fn check(text: &str, expected: Expect) {
-        let shown = match ConfigFile::parse(Path::new("f"), text) {
-            Ok(file) => {
-                let shown = file.settings().to_string();
-                assert_eq!(parse_config(Path::new("f"), &shown).unwrap(), file.config);
-                file.config.differences()
-            }
-            Err(errors) => errors.to_string(),
-        };
-        expected.assert_eq(&shown);
+        expected.assert_eq(&differences(text));
     }
 
     #[test]
