@@ -14,12 +14,12 @@ use crate::{cargo, make_empty, package, run_program, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask fuzz [SECONDS]
-                         each fuzz target for so long (20), two at a time, with the same seed each time; logs are in target/fuzz
+                         each fuzz target for so long (60), two at a time, with the same seed each time; logs are in target/fuzz
 ";
 
 /// Installed as what makes packages is.
 const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
-const DEFAULT_SECONDS: u32 = 20;
+const DEFAULT_SECONDS: u32 = 60;
 const AT_ONCE: usize = 2;
 /// Lines of a log that are shown.
 const SHOWN_LINES: usize = 60;
