@@ -1,8 +1,8 @@
 //! Follows objects of other systems. In: what is accepted, and the node with its group labels. Out: each object that could be for the node, or word that it is
 //! not there.
 //!
-//! Every object is watched by its name, so that a node hears of no other. A kind that the API server does not have, or may not show, is as an object that
-//! is not there; it is asked for again after [`ABSENT`].
+//! Every object is watched by its name, so that a node hears of no other. A kind that the API server does not have is as an object that is not there, and so is one that it has never
+//! shown; both are asked for again after [`ABSENT`]. One that it has shown and may not show for a while stays as it was: rights are taken away for a moment when a role is replaced.
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::time::sleep;
 
 use crate::api::Cluster;
 use crate::foreign::{Accepted, ForeignName, ForeignObject, candidates};
+use crate::said::Said;
 use crate::watching::{World, spread};
 
 /// Between questions for a kind that is not there; half as long again by the node's name.
@@ -53,6 +54,7 @@ async fn watch_one(cluster: &Cluster, name: &ForeignName, world: &watch::Sender<
             is_news
         });
     };
+    let mut said = Said::default();
     loop {
         let mut stream = cluster.watch_foreign(name);
         let mut listed = None;
@@ -67,26 +69,48 @@ async fn watch_one(cluster: &Cluster, name: &ForeignName, world: &watch::Sender<
                 Ok(Event::InitDone) => tell(listed.take()),
                 Ok(Event::Apply(object)) => tell(read(&object)),
                 Ok(Event::Delete(_)) => tell(None),
-                Err(error) if is_absent(&error) => {
-                    tracing::debug!("no {} in {}: {error}", name.kind.name(), name.namespace);
-                    tell(None);
-                    break;
+                Err(error) => {
+                    let code = code_of(&error);
+                    if matches!(code, Some(403 | 404)) {
+                        let is_shown =
+                            world.borrow().foreign.get(name).is_some_and(Option::is_some);
+                        if code == Some(404) || !is_shown {
+                            tell(None);
+                        }
+                    }
+                    if code == Some(404) {
+                        tracing::debug!("no {} in {}", name.kind.name(), name.namespace);
+                        break;
+                    }
+                    if said.is_news("watch", &error.to_string()) {
+                        tracing::warn!(
+                            "cannot watch {} in {}: {error}",
+                            name.kind.name(),
+                            name.namespace
+                        );
+                    }
+                    if code == Some(403) {
+                        break;
+                    }
+                    continue;
                 }
-                Err(error) => tracing::debug!("cannot watch {name:?}: {error}"),
             }
         }
         sleep(ABSENT + spread(cluster.node(), ABSENT / 2)).await;
     }
 }
 
-/// The API server does not have the kind, or the agent may not read it.
-fn is_absent(error: &watcher::Error) -> bool {
+/// HTTP status of the API server's answer.
+fn code_of(error: &watcher::Error) -> Option<u16> {
     let of_kube = match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
         | watcher::Error::WatchFailed(error) => error,
-        watcher::Error::WatchError(status) => return matches!(status.code, 403 | 404),
-        _ => return false,
+        watcher::Error::WatchError(status) => return Some(status.code),
+        _ => return None,
     };
-    matches!(of_kube, kube::Error::Api(status) if matches!(status.code, 403 | 404))
+    match of_kube {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
 }

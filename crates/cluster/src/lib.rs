@@ -23,6 +23,7 @@ mod foreign_watch;
 mod mistake;
 mod node_condition;
 mod node_feature;
+mod node_pods;
 mod node_publisher;
 mod node_topology;
 mod node_wishes;

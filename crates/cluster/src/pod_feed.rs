@@ -1,108 +1,122 @@
-//! Tells the daemon of the node's pods as the API server has them, for a kubelet without PodsAPI (before 1.37). In: a watch. Out: one question to the daemon for each pod that
-//! changes, and all pods from time to time and after a question that failed.
+//! Tells the daemon of the node's pods as the API server has them, for a kubelet without PodsAPI (before 1.37). In: a watch. Out: questions to the daemon, of at most [`QUESTION_MAX`]
+//! bytes each, for pods that have changed; and for all pods from time to time and after a question that failed, with the names of all, so that others are forgotten.
 //!
-//! Only what the daemon reads of a pod is sent.
+//! Of a pod that is sent which the daemon reads, with all of its annotations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::watcher::Event;
 use serde_json::{Map, Value as Json, json};
-use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::api::Cluster;
 use crate::daemon::{Daemon, Method};
+use crate::node_pods::{ByPod, watch_pods};
 use crate::said::Said;
-use crate::watching::follow;
 
 /// All pods are told this often: a daemon that was started anew knows none.
 const ALL_EVERY: Duration = Duration::from_secs(30);
 /// After a question that failed.
 const RETRY: Duration = Duration::from_secs(1);
+/// An answer that takes longer is none.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of the pods in one question; the daemon takes twice as much, and one pod is smaller.
+const QUESTION_MAX: usize = 1 << 20;
 /// By kubelet, on the object that stands for a static pod: that pod's uid.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What the watch tells.
-enum News {
-    All(BTreeMap<String, Json>),
-    Changed(String, Json),
-    Gone(String),
-}
-
 /// Runs until the process ends.
 pub(crate) async fn feed_pods(cluster: &Cluster, daemon: &impl Daemon) {
-    // As many as a node has pods, several times.
-    let (sender, news) = mpsc::unbounded_channel();
-    let mut listed = BTreeMap::new();
-    let watching = follow("the node's pods", cluster.watch_pods(), |event| {
-        let told = match event {
-            Event::Init => {
-                listed.clear();
-                return;
-            }
-            Event::InitApply(pod) => {
-                listed.extend(entry(&pod));
-                return;
-            }
-            Event::InitDone => Some(News::All(std::mem::take(&mut listed))),
-            Event::Apply(pod) => entry(&pod).map(|(uid, pod)| News::Changed(uid, pod)),
-            Event::Delete(pod) => entry(&pod).map(|(uid, _)| News::Gone(uid)),
-        };
-        if let Some(told) = told {
-            // The other end lives as long as this.
-            let _heard = sender.send(told);
-        }
-    });
-    tokio::join!(watching, tell(news, daemon));
+    let (known, pods) = watch::channel(None);
+    tokio::join!(watch_pods(cluster, &known, entry), tell(pods, daemon));
 }
 
-async fn tell(mut news: mpsc::UnboundedReceiver<News>, daemon: &impl Daemon) {
-    let (mut known, mut said): (Option<BTreeMap<String, Json>>, _) = (None, Said::default());
-    let mut owes_all = false;
+async fn tell(mut pods: watch::Receiver<ByPod<Json>>, daemon: &impl Daemon) {
+    let (mut told, mut said) = (BTreeMap::new(), Said::default());
+    let (mut all_at, mut is_all_due) = (Instant::now() + ALL_EVERY, true);
     loop {
-        let mut changed = None;
-        match timeout(if owes_all { RETRY } else { ALL_EVERY }, news.recv()).await {
-            Ok(Some(News::All(pods))) => {
-                known = Some(pods);
-                owes_all = true;
-            }
-            Ok(Some(News::Changed(uid, pod))) => {
-                let before = known.get_or_insert_default().insert(uid, pod.clone());
-                changed = Some(pod).filter(|it| before.as_ref() != Some(it));
-            }
-            Ok(Some(News::Gone(uid))) => drop(known.get_or_insert_default().remove(&uid)),
-            Ok(None) => return,
-            Err(_) => owes_all = true,
+        match timeout_at(all_at, pods.changed()).await {
+            Ok(Ok(())) => {}
+            // The other end lives as long as this.
+            Ok(Err(_)) => return,
+            Err(_) => is_all_due = true,
         }
-        let (path, pods) = match (&known, changed) {
-            (Some(known), _) if owes_all => {
-                ("/api/v1/pods?all=true", known.values().cloned().collect())
-            }
-            (_, Some(pod)) => ("/api/v1/pods", vec![pod]),
-            _ => continue,
-        };
-        let body = json!({ "pods": pods }).to_string();
-        let problem = match daemon.ask(Method::Post, path, body).await {
-            Ok(answer) if answer.is_good() => {
-                said.is_over("daemon");
-                owes_all = false;
+        let (news, names) = {
+            let now = pods.borrow_and_update();
+            let Some(now) = now.as_ref() else {
+                all_at = Instant::now() + ALL_EVERY;
                 continue;
-            }
-            Ok(answer) => answer.text(),
-            Err(error) => error,
+            };
+            told.retain(|name, _| now.contains_key(name));
+            let news = now.iter().filter(|(name, pod)| is_all_due || told.get(*name) != Some(*pod));
+            let news: BTreeMap<(String, String), Json> =
+                news.map(|(name, pod)| (name.clone(), pod.clone())).collect();
+            let names = is_all_due.then(|| now.keys().cloned().collect::<Vec<_>>());
+            (news, names)
         };
-        if said.is_news("daemon", &problem) {
-            tracing::warn!("the daemon is not told of pods: {problem}");
+        match ask(daemon, &questions(&news, names.as_deref())).await {
+            Ok(()) => {
+                said.is_over("daemon");
+                told.extend(news);
+                if is_all_due {
+                    (all_at, is_all_due) = (Instant::now() + ALL_EVERY, false);
+                }
+            }
+            Err(problem) => {
+                if said.is_news("daemon", &problem) {
+                    tracing::warn!("the daemon is not told of pods: {problem}");
+                }
+                sleep(RETRY).await;
+                (all_at, is_all_due) = (Instant::now(), true);
+            }
         }
-        owes_all = true;
-        sleep(RETRY).await;
     }
 }
 
-/// Its uid as containers have it, and what the daemon reads of it.
-fn entry(pod: &Pod) -> Option<(String, Json)> {
+/// One after the other, until one fails.
+async fn ask(daemon: &impl Daemon, questions: &[String]) -> Result<(), String> {
+    for body in questions {
+        let asked = daemon.ask(Method::Post, "/api/v1/pods", body.clone());
+        let answer = timeout(PATIENCE, asked).await;
+        let answer = answer.map_err(|_| format!("no answer within {PATIENCE:?}"))??;
+        if !answer.is_good() {
+            return Err(answer.text());
+        }
+    }
+    Ok(())
+}
+
+/// Pods in questions that are small enough; the last one has the names of all pods, if these are to be told.
+fn questions(
+    pods: &BTreeMap<(String, String), Json>,
+    names: Option<&[(String, String)]>,
+) -> Vec<String> {
+    let mut parts: Vec<(Vec<&Json>, usize)> = vec![(Vec::new(), 0)];
+    for pod in pods.values() {
+        let size = pod.to_string().len();
+        match parts.last_mut() {
+            Some((part, sum)) if part.is_empty() || *sum + size <= QUESTION_MAX => {
+                part.push(pod);
+                *sum += size;
+            }
+            _ => parts.push((vec![pod], size)),
+        }
+    }
+    let last = parts.len() - 1;
+    let body = |(at, (part, _)): (usize, (Vec<&Json>, usize))| match names {
+        Some(names) if at == last => {
+            let names = names.iter().map(|(namespace, name)| format!("{namespace}/{name}"));
+            Some(json!({ "pods": part, "names": names.collect::<Vec<_>>() }).to_string())
+        }
+        _ => (!part.is_empty()).then(|| json!({ "pods": part }).to_string()),
+    };
+    parts.into_iter().enumerate().filter_map(body).collect()
+}
+
+/// What the daemon reads of a pod, with the uid that its containers have; `None`: it has none.
+fn entry(pod: &Pod) -> Option<Json> {
     let object = serde_json::to_value(pod).ok()?;
     let mut told = json!({
         "metadata": pick(&object["metadata"], &["name", "namespace", "uid", "annotations", "ownerReferences"]),
@@ -122,8 +136,7 @@ fn entry(pod: &Pod) -> Option<(String, Json)> {
     if let Some(uid) = static_uid {
         told["metadata"]["uid"] = json!(uid);
     }
-    let uid = told["metadata"]["uid"].as_str()?.to_owned();
-    Some((uid, told))
+    told["metadata"]["uid"].is_string().then_some(told)
 }
 
 fn pick(object: &Json, keys: &[&str]) -> Json {
@@ -149,10 +162,8 @@ mod tests {
             "status": { "phase": "Running", "containerStatuses": [{ "name": "c", "image": "i", "imageID": "d", "ready": true, "restartCount": 0 }] },
         }))
         .unwrap();
-        let (uid, told) = entry(&pod).unwrap();
-        assert_eq!(uid, "static");
         assert_eq!(
-            told,
+            entry(&pod).unwrap(),
             json!({
                 "metadata": { "name": "n", "namespace": "s", "uid": "static", "annotations": { MIRROR: "static" } },
                 "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": "1" } } }], "initContainers": [] },
@@ -174,31 +185,70 @@ mod tests {
         }
     }
 
+    impl Deaf {
+        async fn has_heard(&self, count: usize) {
+            while self.0.lock().unwrap().len() < count {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    fn name(name: &str) -> (String, String) {
+        ("n".to_owned(), name.to_owned())
+    }
+
     #[tokio::test]
     async fn a_daemon_that_was_away_is_told_of_all_pods() {
-        let (sender, news) = mpsc::unbounded_channel();
+        let (known, pods) = watch::channel(None);
         let daemon = Deaf::default();
         let pod = |cpu: u32| json!({ "cpu": cpu });
-        for it in [
-            News::All(BTreeMap::from([("a".to_owned(), pod(1))])),
-            News::Changed("b".to_owned(), pod(2)),
-            News::Changed("b".to_owned(), pod(2)),
-            News::Changed("b".to_owned(), pod(3)),
-            News::Gone("a".to_owned()),
-        ] {
-            sender.send(it).unwrap_or_else(|_| panic!("it is there"));
+        let change = |edit: &dyn Fn(&mut BTreeMap<(String, String), Json>)| {
+            known.send_modify(|pods: &mut ByPod<Json>| edit(pods.get_or_insert_default()));
+        };
+        let play = async {
+            change(&|pods| drop(pods.insert(name("a"), pod(1))));
+            daemon.has_heard(2).await;
+            change(&|pods| drop(pods.insert(name("b"), pod(2))));
+            daemon.has_heard(3).await;
+            change(&|pods| {
+                pods.remove(&name("a"));
+                pods.insert(name("b"), pod(3));
+            });
+            daemon.has_heard(4).await;
+        };
+        tokio::select! {
+            () = tell(pods, &daemon) => {}
+            () = play => {}
         }
-        drop(sender);
-        tell(news, &daemon).await;
         let heard = daemon.0.into_inner().unwrap();
-        let heard: Vec<_> = heard.iter().map(|(path, body)| format!("{path} {body}")).collect();
+        let bodies: Vec<&str> = heard.iter().map(|(_, body)| body.as_str()).collect();
         assert_eq!(
-            heard,
+            bodies,
             [
-                r#"/api/v1/pods?all=true {"pods":[{"cpu":1}]}"#,
-                r#"/api/v1/pods?all=true {"pods":[{"cpu":1},{"cpu":2}]}"#,
-                r#"/api/v1/pods {"pods":[{"cpu":3}]}"#,
+                r#"{"names":["n/a"],"pods":[{"cpu":1}]}"#,
+                r#"{"names":["n/a"],"pods":[{"cpu":1}]}"#,
+                r#"{"pods":[{"cpu":2}]}"#,
+                r#"{"pods":[{"cpu":3}]}"#,
             ]
         );
+    }
+
+    #[test]
+    fn pods_with_large_annotations_are_told_in_several_questions() {
+        let large = json!({ "a": "x".repeat(QUESTION_MAX / 2) });
+        let pods: BTreeMap<_, _> = ["a", "b", "c"].map(|it| (name(it), large.clone())).into();
+        let names = [name("a"), name("b"), name("c")];
+        let bodies = questions(&pods, Some(&names));
+        let told = |body: &String| {
+            let body: Json = serde_json::from_str(body).unwrap();
+            (body["pods"].as_array().unwrap().len(), body["names"].as_array().map(Vec::len))
+        };
+        assert_eq!(
+            bodies.iter().map(told).collect::<Vec<_>>(),
+            [(1, None), (1, None), (1, Some(3))]
+        );
+        assert!(bodies.iter().all(|it| it.len() < 2 * QUESTION_MAX));
+        assert_eq!(questions(&BTreeMap::new(), Some(&[])), [r#"{"names":[],"pods":[]}"#]);
+        assert_eq!(questions(&BTreeMap::new(), None), Vec::<String>::new());
     }
 }

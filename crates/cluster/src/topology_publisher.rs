@@ -11,9 +11,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
-use kube::runtime::watcher::Event;
 use serde_json::Value as Json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -21,9 +18,10 @@ use tokio::time::{Instant, sleep};
 use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, ask_json};
 use crate::exclusive_pods::Holding;
+use crate::node_pods::{ByPod, watch_pods};
 use crate::node_topology::{ZoneReport, fingerprint, node_topology};
 use crate::said::Said;
-use crate::watching::{LOOK, REPAIR, World, follow, spread};
+use crate::watching::{LOOK, REPAIR, World, spread};
 
 /// Between two writes: 12 a minute at most, and as many that only say that a pod is on its way.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -40,8 +38,7 @@ const RETRY_FOREIGN: Duration = Duration::from_secs(300);
 /// How long a question for changes waits at the daemon, in seconds.
 const WAIT: u64 = 15;
 
-/// Pods by namespace and name; `None`: not known yet.
-type Pods = Option<BTreeMap<(String, String), Holding>>;
+type Pods = ByPod<Holding>;
 
 /// Runs until the process ends. `settled` becomes true when the object is written, or is another program's, or of a kind that the API server does not know.
 pub(crate) async fn publish_node_topology(
@@ -53,41 +50,7 @@ pub(crate) async fn publish_node_topology(
     let (told, pods) = watch::channel(None);
     let (written, coming, said) = (None, BTreeMap::new(), Said::default());
     let publisher = Publisher { cluster, daemon, world, pods, settled, written, coming, said };
-    tokio::join!(watch_pods(cluster, &told), publisher.run());
-}
-
-async fn watch_pods(cluster: &Cluster, told: &watch::Sender<Pods>) {
-    let mut listed = BTreeMap::new();
-    follow("the node's pods", cluster.watch_pods(), |event| {
-        let key = |pod: &Pod| (pod.namespace().unwrap_or_default(), pod.name_any());
-        let edit = |pod: &Pod, holding: Option<Holding>| {
-            told.send_if_modified(|pods| {
-                let pods = pods.get_or_insert_default();
-                let before = match holding.clone() {
-                    Some(holding) => pods.insert(key(pod), holding),
-                    None => pods.remove(&key(pod)),
-                };
-                before != holding
-            });
-        };
-        match event {
-            Event::Init => listed.clear(),
-            Event::InitApply(pod) => {
-                listed.extend(Holding::of(&pod).map(|it| (key(&pod), it)));
-            }
-            Event::InitDone => {
-                let found = Some(std::mem::take(&mut listed));
-                told.send_if_modified(|pods| {
-                    let is_news = *pods != found;
-                    *pods = found;
-                    is_news
-                });
-            }
-            Event::Apply(pod) => edit(&pod, Holding::of(&pod)),
-            Event::Delete(pod) => edit(&pod, None),
-        }
-    })
-    .await;
+    tokio::join!(watch_pods(cluster, &told, Holding::of), publisher.run());
 }
 
 struct Publisher<'a, D> {

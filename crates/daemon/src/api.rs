@@ -455,7 +455,7 @@ const ROUTES: [Route; 36] = [
     Route {
         method: "POST",
         path: "/api/v1/pods",
-        parameters: "`all`: true where there are no other pods; the body is `{\"pods\": [...]}` with pods of the API server in JSON",
+        parameters: "the body is `{\"pods\": [...], \"names\": [...]}`: pods of the API server in JSON, and, where others are to be forgotten, `namespace/name` of every pod",
         reach: Reach::Socket,
         answer: "nothing (204): what is told counts while kubelet's PodsAPI does not tell of pods; 400 for a body that is no such list",
         handler: || post(tell_pods),
@@ -756,16 +756,10 @@ async fn zones(State(api): State<Api>, Query(it): Query<After>) -> Response {
     }
 }
 
-#[derive(Deserialize)]
-struct TellPods {
-    #[serde(default)]
-    all: bool,
-}
-
-async fn tell_pods(State(api): State<Api>, Query(it): Query<TellPods>, body: Bytes) -> Response {
+async fn tell_pods(State(api): State<Api>, body: Bytes) -> Response {
     match (parse_pods_json(&body), &api.pods) {
-        (Ok(pods), Some(lookup)) => {
-            lookup.told.tell(pods, it.all);
+        (Ok((pods, names)), Some(lookup)) => {
+            lookup.told.tell(pods, names.as_deref());
             StatusCode::NO_CONTENT.into_response()
         }
         (Ok(_), None) => stopping(),

@@ -135,11 +135,11 @@ impl PodLookup {
 
     /// What kubelet knows of a container that is to be created, after [`PATIENCE`] at most.
     pub(crate) async fn look_up(&self, uid: &str, of: [&str; 3]) -> Known {
-        let (pod, devices) = tokio::join!(self.pod(uid), self.devices(of));
+        let (pod, devices) = tokio::join!(self.pod(uid, [of[0], of[1]]), self.devices(of));
         Known { pod, devices }
     }
 
-    async fn pod(&self, uid: &str) -> Option<PodFacts> {
+    async fn pod(&self, uid: &str, of: [&str; 2]) -> Option<PodFacts> {
         if uid.is_empty() {
             return None;
         }
@@ -150,7 +150,7 @@ impl PodLookup {
             }
             None => None,
         };
-        of_kubelet.or_else(|| self.told.get(uid))
+        of_kubelet.or_else(|| self.told.get(uid, of))
     }
 
     async fn devices(&self, [namespace, pod, container]: [&str; 3]) -> Vec<AssignedDevices> {
@@ -303,7 +303,7 @@ impl Known {
     /// Gives it to the container: annotations that count while it runs are those of now, not those of its sandbox.
     pub(crate) fn give_to(self, container: &mut NewContainer) {
         container.assigned = self.devices;
-        let Some(pod) = self.pod else { return };
+        let Some(pod) = self.pod.filter(|pod| pod.is_of(&container.pod)) else { return };
         container.facts = pod.of(&container.name).map(Box::new);
         let had = &container.pod.annotations;
         container.pod.annotations = bayplan_workload::annotations::with_live(had, &pod.annotations);

@@ -29,14 +29,16 @@ pub(crate) fn parse_pod(bytes: &[u8]) -> Result<PodFacts, String> {
 ///
 /// # Errors
 /// The text is no such list, in words.
-pub fn parse_pods_json(text: &[u8]) -> Result<Vec<PodFacts>, String> {
+pub fn parse_pods_json(text: &[u8]) -> Result<(Vec<PodFacts>, Option<Vec<String>>), String> {
     #[derive(Deserialize)]
     struct List {
         pods: Vec<Pod>,
+        names: Option<Vec<String>>,
     }
     let list: List = serde_json::from_slice(text)
         .map_err(|error| format!("expected {{\"pods\": [...]}} with pods in JSON: {error}"))?;
-    Ok(list.pods.into_iter().filter_map(|pod| facts(pod).ok()).collect())
+    let pods = list.pods.into_iter().filter_map(|pod| facts(pod).ok()).collect();
+    Ok((pods, list.names))
 }
 
 fn facts(pod: Pod) -> Result<PodFacts, String> {
@@ -130,7 +132,8 @@ mod tests {
              "status": {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}],
               "containerStatuses": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}},
             {"metadata": {"name": "nameless"}}]}"#;
-        let pods = parse_pods_json(text).unwrap();
+        let (pods, names) = parse_pods_json(text).unwrap();
+        assert_eq!(names, None);
         let [pod] = pods.as_slice() else { panic!("{pods:?}") };
         assert_eq!(
             (pod.uid.as_str(), pod.namespace.as_str(), pod.name.as_str()),

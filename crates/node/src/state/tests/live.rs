@@ -92,10 +92,13 @@ fn what_is_seen_again_or_is_of_another_pod_changes_nothing() {
     let mut state = running();
     state.step(seen(&[(CLASS, "silver")], 100), after(100));
     let other = PodFacts { uid: "uid-other".to_owned(), ..pod(&[(CLASS, "gold")]) };
+    // A uid alone names no pod: that of a static pod is an annotation, which anyone may write.
+    let forged = PodFacts { name: "forged".to_owned(), ..pod(&[(CLASS, "gold")]) };
+    let elsewhere = PodFacts { namespace: "forged".to_owned(), ..pod(&[(CLASS, "gold")]) };
     for event in [
         seen(&[(CLASS, "silver")], 200),
         seen(&[(CLASS, "silver"), ("bayplan.dev/within", "numa"), ("example.com/a", "b")], 200),
-        Event::PodsSeen(vec![other], after(200)),
+        Event::PodsSeen(vec![other, forged, elsewhere], after(200)),
         Event::PodsSeen(Vec::new(), after(200)),
     ] {
         let step = state.step(event, after(200));
