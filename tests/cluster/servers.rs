@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bayplan_tests::containerd::programs_cache;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -28,12 +29,7 @@ pub(crate) fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBu
     if let Some(path) = std::env::var_os(variable) {
         return Some(path.into());
     }
-    let base = std::env::var_os("BAYPLAN_PROGRAMS_CACHE").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("HOME").map(|it| PathBuf::from(it).join(".cache"));
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
-        Some(cache?.join("bayplan-programs"))
-    })?;
-    let built = fs::read_dir(base).ok()?.filter_map(|it| Some(it.ok()?.path()));
+    let built = fs::read_dir(programs_cache()?).ok()?.filter_map(|it| Some(it.ok()?.path()));
     let is_it = |it: &PathBuf| {
         it.file_name().is_some_and(|name| name.to_string_lossy().starts_with(beginning))
     };

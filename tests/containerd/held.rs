@@ -23,6 +23,10 @@ impl Kubepods {
         if root.join("cgroup.subtree_control").exists() {
             fs::write(root.join("cgroup.subtree_control"), "+cpuset")?;
         }
+        ensure!(
+            !has_kubelet()?,
+            "a kubelet runs on this machine, and its groups must not be removed"
+        );
         remove_empty();
         let group = Kubepods(root.join("kubepods"));
         fs::create_dir(&group.0).context("kubepods is there already, with groups in use")?;
@@ -37,6 +41,14 @@ impl Drop for Kubepods {
     fn drop(&mut self) {
         remove_empty();
     }
+}
+
+/// Whether a process of this name runs.
+fn has_kubelet() -> anyhow::Result<bool> {
+    let names = fs::read_dir("/proc")?.flatten().map(|it| it.path().join("comm"));
+    // One that has ended meanwhile has no name.
+    let mut names = names.filter_map(|it| fs::read_to_string(it).ok());
+    Ok(names.any(|it| it.trim() == "kubelet"))
 }
 
 /// Groups of pods without a process, as another test or kubelet leaves them.

@@ -4,7 +4,7 @@
 //! BAYPLAN_NRI_OTHER=/path/to/topology-aware cargo test -p bayplan-tests --test nri-figures -- --nocapture
 //! ```
 //!
-//! `BAYPLAN_NRI_PROGRAM` names a program to measure instead of the one that the tests have built, for example that of a release. What came of it is in `docs/measurements/nri.md`.
+//! `BAYPLAN_NRI_PROGRAM` names a program to measure instead of the one that the tests have built, for example that of a release.
 
 #![allow(clippy::print_stdout, reason = "tests tell what they have measured")]
 
@@ -114,11 +114,14 @@ impl Stage {
     /// Until it has registered.
     fn start(&mut self) -> anyhow::Result<()> {
         let (dir, tap) = (self.node.dir().to_owned(), self.tap.clone());
+        let before = tap.count("Synchronize");
         match &mut self.subject {
             Subject::Bayplan => return self.node.start_again(),
             Subject::Other(program, child) => *child = Some(launch(program, &dir)?),
         }
-        wait_for("the other plugin to register", LIMIT, || Ok(tap.has("Synchronize").then_some(())))
+        wait_for("the other plugin to register", LIMIT, || {
+            Ok((tap.count("Synchronize") > before).then_some(()))
+        })
     }
 
     fn stop(&mut self) -> anyhow::Result<()> {

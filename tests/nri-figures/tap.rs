@@ -52,9 +52,9 @@ impl Tap {
         std::mem::take(&mut self.heard().took)
     }
 
-    /// Whether an answer to this method was heard since the last [`Tap::take`].
-    pub(crate) fn has(&self, method: &str) -> bool {
-        self.heard().took.contains_key(method)
+    /// Answers to this method that were heard since the last [`Tap::take`].
+    pub(crate) fn count(&self, method: &str) -> usize {
+        self.heard().took.get(method).map_or(0, Vec::len)
     }
 
     fn relay(&self, plugin: UnixStream, runtime: UnixStream) -> anyhow::Result<()> {

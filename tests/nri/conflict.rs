@@ -33,9 +33,11 @@ impl Hooks for Pinner {
 
     fn lost(&self, _why: &str) {}
 
+    async fn connection_ended(&self, _connection: u64) {}
+
     fn beside(&self, _others: Vec<OtherPlugin>) {}
 
-    async fn answer(&self, hook: Hook) -> Result<Reply, String> {
+    async fn answer(&self, _connection: u64, hook: Hook) -> Result<Reply, String> {
         if hook.event != Event::CreateContainer || !hook.pod.name.contains("pinned") {
             return Ok(Reply::default());
         }
@@ -55,7 +57,9 @@ impl Hooks for Pinner {
 
 pub(crate) fn is_named(node: &mut Node) -> anyhow::Result<()> {
     // What Bayplan leaves alone is not every pod's to say.
-    node.reconfigure("permissions: [{namespaces: ['*'], allow: ['*']}]\n")?;
+    let permissions = "permissions: [{namespaces: ['*'], allow: ['*']}]";
+    // Only then it is told of other plugins.
+    node.reconfigure(&format!("{permissions}\nonFailure: closed\n"))?;
     let sharer = launch_sharer(node)?;
     let all = in_kernel(&sharer)?;
     for index in ["10", "95"] {

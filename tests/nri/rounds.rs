@@ -269,7 +269,9 @@ fn settle(node: &Node, id: &str, Cast { sharer, all, owner }: &Cast) -> anyhow::
     for (id, pid) in pids {
         ensure!(node.look(id)?.pid == pid, "{id} is another process");
     }
-    let (known, alive) = (node.status()?.containers.len(), node.alive()?.len());
-    ensure!(known == alive, "{known} containers are known, {alive} are there");
-    Ok(())
+    let counts = || anyhow::Ok((node.status()?.containers.len(), node.alive()?.len()));
+    wait_for("all that are there to be known", LIMIT, || {
+        counts().map(|(known, alive)| (known == alive).then_some(()))
+    })
+    .with_context(|| format!("known and there: {:?}", counts()))
 }

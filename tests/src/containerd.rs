@@ -54,14 +54,17 @@ impl Programs {
     }
 }
 
-/// Where `tests/programs/build.py` has put a program: `NAME-DIGEST` in its cache.
+/// Where `tests/programs/build.py` puts what it builds; `None`: the environment does not say.
+pub fn programs_cache() -> Option<PathBuf> {
+    let variable =
+        |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    let general = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    variable("BAYPLAN_PROGRAMS_CACHE").or_else(|| Some(general()?.join("bayplan-programs")))
+}
+
+/// A program there: `NAME-DIGEST`.
 fn built_dir(name: &str) -> anyhow::Result<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
-    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
-    let cache = cache.map(|cache| cache.join("bayplan-programs"));
-    let cache = variable("BAYPLAN_PROGRAMS_CACHE").map(PathBuf::from).or(cache);
-    let cache = cache.context("neither HOME nor BAYPLAN_PROGRAMS_CACHE is set")?;
+    let cache = programs_cache().context("neither HOME nor BAYPLAN_PROGRAMS_CACHE is set")?;
     let entries = std::fs::read_dir(&cache).into_iter().flatten().flatten();
     let is_built = |dir: &PathBuf| {
         let digest = dir.file_name()?.to_str()?.strip_prefix(name)?.strip_prefix('-')?;

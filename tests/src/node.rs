@@ -588,7 +588,18 @@ impl Node {
     /// # Errors
     /// What the runtime answered at last.
     pub fn end_pod_at_last(&mut self, pod: &RunningPod) -> anyhow::Result<()> {
-        wait_for("the pod to end", LIMIT, || Ok(self.end_pod(pod).ok()))
+        let mut last = None;
+        let ended = wait_for("the pod to end", LIMIT, || match self.end_pod(pod) {
+            Ok(()) => Ok(Some(())),
+            Err(why) => {
+                last = Some(why);
+                Ok(None)
+            }
+        });
+        ended.map_err(|late| match last {
+            Some(why) => why.context(late.to_string()),
+            None => late,
+        })
     }
 
     /// Containers that the runtime lists as created or running.

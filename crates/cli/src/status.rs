@@ -244,7 +244,8 @@ mod tests {
     fn a_creation_that_was_taken_back_is_told() {
         let taken_back = TakenBack {
             container: "n/p/c".to_owned(),
-            why: "the plugin 10-a sets CPU sets, too".to_owned(),
+            why: "perhaps because the plugin 10-a, which sets CPU sets, has set the same"
+                .to_owned(),
             at: jiff::Timestamp::UNIX_EPOCH,
             times: 2,
         };
@@ -254,7 +255,7 @@ mod tests {
             taken_back: Some(taken_back),
             ..FrontEndStatus::default()
         });
-        let expected = "front end: nri, registered with no runtime yet\ncreations that the runtime has taken back: 2, the last one of n/p/c: the plugin 10-a sets CPU sets, too\n";
+        let expected = "front end: nri, registered with no runtime yet\ncreations that the runtime has taken back: 2, the last one of n/p/c: perhaps because the plugin 10-a, which sets CPU sets, has set the same\n";
         assert_eq!(text, expected);
     }
 

@@ -109,7 +109,7 @@ fn check_other_plugins(front_end: &FrontEndStatus) -> Vec<Finding> {
             "" => finding("nri", Severity::Ok, format!("the plugin {name} sets no CPU sets")),
             sets => finding(
                 "nri",
-                Severity::Failure,
+                Severity::Warning,
                 format!("the plugin {name} sets {sets}, too: a container for which both do so is not created; use one of them"),
             ),
         });
@@ -188,7 +188,8 @@ mod tests {
             other_plugins: vec![plugin("10-a", &["cpuset.cpus"]), plugin("20-b", &[])],
             taken_back: Some(TakenBack {
                 container: "n/p/c".into(),
-                why: "the plugin 10-a sets CPU sets, too".into(),
+                why: "perhaps because the plugin 10-a, which sets CPU sets, has set the same"
+                    .into(),
                 at: jiff::Timestamp::UNIX_EPOCH,
                 times: 3,
             }),
@@ -209,9 +210,9 @@ warning: NRI v0.12.0 of containerd v2.3.1 can block for ever when a plugin updat
                 &beside,
                 "\
 ok: registered with containerd v2.3.1, NRI v0.12.3, which waits 10000 ms for an answer
-failure: the plugin 10-a sets cpuset.cpus, too: a container for which both do so is not created; use one of them
+warning: the plugin 10-a sets cpuset.cpus, too: a container for which both do so is not created; use one of them
 ok: the plugin 20-b sets no CPU sets
-warning: the runtime has taken back 3 creations after Bayplan had answered, the last one at 1970-01-01T00:00:00Z of n/p/c: the plugin 10-a sets CPU sets, too
+warning: the runtime has taken back 3 creations after Bayplan had answered, the last one at 1970-01-01T00:00:00Z of n/p/c: perhaps because the plugin 10-a, which sets CPU sets, has set the same
 ",
             ),
             (&lost, "failure: the daemon is not registered as a plugin: no socket\n"),

@@ -125,9 +125,17 @@ impl Gate {
             return Ok(());
         }
         let (asked, patience) = (Instant::now(), self.files_patience());
+        let late = || Err(format!("bayplan has not written its kernel files within {patience:?}"));
         let event = Event::Starting(container_id.to_owned());
-        let Ok(Answer::Since(Some(step))) = self.ask(event, asked + patience).await else {
-            return Ok(());
+        let step = match self.ask(event, asked + patience).await {
+            Ok(Answer::Since(Some(step))) => step,
+            // Whether there are any is not known.
+            Err(Undecided::Late) => {
+                self.note_late_files(container_id);
+                return late();
+            }
+            // It is not placed, or nothing is written any more.
+            _ => return Ok(()),
         };
         let in_line = async {
             match self.link.unconfirmed.is_on() {
@@ -138,12 +146,16 @@ impl Gate {
         if timeout_at(asked + patience, in_line).await.is_ok() {
             return Ok(());
         }
+        self.note_late_files(container_id);
+        late()
+    }
+
+    fn note_late_files(&self, container_id: &str) {
         self.metrics.failed("late_files");
         tracing::warn!(
             container = container_id,
             "its kernel files are not written before its start"
         );
-        Err(format!("bayplan has not written its kernel files within {patience:?}"))
     }
 
     /// Makes it, and all others, leave CPUs that are not theirs any more; the runtime has created it by now.
@@ -724,6 +736,17 @@ mod tests {
                 }
                 () = look => assert!(!is_ready, "{id} {step} waits for a look"),
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_start_that_is_not_decided_in_time_is_refused_where_the_configuration_is_closed() {
+        let text = format!("bayplan has not written its kernel files within {FILES_PATIENCE:?}");
+        for (on_failure, expected) in [(OnFailure::Open, Ok(())), (OnFailure::Closed, Err(text))] {
+            // Nothing is answered.
+            let (gate, _events, _questions) = enforcing_gate(impatient(on_failure));
+            assert_eq!(gate.starting("undecided").await, expected, "{on_failure:?}");
+            assert!(gate.metrics.render(true).contains(LATE));
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_node::event::Event;
 use bayplan_node::status::{PluginStatus, TakenBack};
-use bayplan_nri::events::{Event as NriEvent, name_of};
+use bayplan_nri::events::{Event as NriEvent, name_of, parse_version};
 use bayplan_nri::front_end::{InEvent, LetGo, Origin};
 use bayplan_nri::other_plugins::OtherPlugin;
 use bayplan_nri::plugin::Granted;
@@ -28,6 +28,7 @@ impl InEvent for Gate {
         let limit = request_timeout.map(|it| it * 3 / 4);
         let millis = limit.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX).max(1));
         self.link.limit.store(millis, Ordering::Relaxed);
+        self.link.ends_creations_first.store(ends_creations_first(granted), Ordering::Relaxed);
         if limit.is_some_and(|it| it < config.decision_timeout) {
             let (configured, limit) =
                 (config.decision_timeout, self.link.limit(config.decision_timeout));
@@ -52,7 +53,9 @@ impl InEvent for Gate {
         self.metrics.nri.registered(true);
         tracing::info!("registered with the runtime as an NRI plugin");
         self.tell_again();
-        self.send(Event::Reconnected);
+        if self.link.ends_creations_first.load(Ordering::Relaxed) {
+            self.send(Event::Reconnected);
+        }
         // Containers may have been created before this connection without being asked about; those of the last moment are listed a little later.
         self.sync_soon.notify_one();
         let soon = Arc::clone(&self.sync_soon);
@@ -177,6 +180,14 @@ impl Gate {
     }
 }
 
+/// Whether this runtime holds a registration back while creations are under way, so that what it does not list afterwards it has not made. Containerd does so with NRI 0.8 and newer.
+fn ends_creations_first(granted: &Granted) -> bool {
+    let has_it = parse_version(&granted.version).is_some_and(|it| it >= (2, 0));
+    // Said by NRI 0.12 and newer.
+    let is_new = !granted.nri_version.is_empty();
+    granted.runtime == "containerd" && (has_it || is_new)
+}
+
 /// Those that are there now, with what they have set until now.
 fn merged(known: &[PluginStatus], others: &[OtherPlugin]) -> Vec<PluginStatus> {
     let merge = |other: &OtherPlugin| {
@@ -203,8 +214,10 @@ fn why_taken_back(others: &[PluginStatus], set_before: &str) -> String {
     };
     let cause = match (setting.as_str(), rest.as_str()) {
         ("", "") => "another plugin that sets the same, or a failure of the runtime".to_owned(),
-        ("", rest) => format!("perhaps the plugin {rest} has set the same"),
-        (setting, _) => format!("the plugin {setting} sets CPU sets, too; use one of them"),
+        ("", rest) => format!("perhaps because the plugin {rest} has set the same"),
+        (setting, _) => {
+            format!("perhaps because the plugin {setting}, which sets CPU sets, has set the same")
+        }
     };
     format!("{cause}{before}; the pod's events have the runtime's words")
 }
@@ -234,15 +247,35 @@ mod tests {
     }
 
     #[test]
-    fn a_creation_that_was_taken_back_is_told_with_the_plugin_that_is_to_blame() {
+    fn only_newer_containerd_ends_its_creations_before_a_registration() {
+        for (runtime, version, nri_version, expected) in [
+            ("containerd", "v1.7.24", "", false),
+            ("containerd", "v2.0.5", "", true),
+            ("containerd", "v2.4.2", "v0.12.3", true),
+            ("containerd", "1c4457e00facac03ce1d75f7b6777a7a851e5c41", "v0.12.3", true),
+            ("containerd", "1c4457e00facac03ce1d75f7b6777a7a851e5c41", "", false),
+            ("cri-o", "1.36.0", "v0.12.0", false),
+        ] {
+            let granted = Granted {
+                runtime: runtime.to_owned(),
+                version: version.to_owned(),
+                nri_version: nri_version.to_owned(),
+                request_timeout: None,
+            };
+            assert_eq!(ends_creations_first(&granted), expected, "{granted:?}");
+        }
+    }
+
+    #[test]
+    fn a_creation_that_was_taken_back_is_told_with_the_plugin_that_may_be_the_cause() {
         let (setting, other) = (plugin("10-a", &["cpuset.cpus"]), plugin("20-b", &[]));
         for (others, set_before, expected) in [
             (vec![], "", "another plugin that sets the same, or a failure of the runtime"),
-            (vec![other.clone()], "", "perhaps the plugin 20-b has set the same"),
+            (vec![other.clone()], "", "perhaps because the plugin 20-b has set the same"),
             (
                 vec![setting, other],
                 "0-1",
-                "the plugin 10-a sets CPU sets, too; use one of them; its CPUs were set to 0-1 before bayplan was asked",
+                "perhaps because the plugin 10-a, which sets CPU sets, has set the same; its CPUs were set to 0-1 before bayplan was asked",
             ),
         ] {
             let expected = format!("{expected}; the pod's events have the runtime's words");

@@ -1,6 +1,6 @@
 //! The NRI front end's connection to the runtime, as the daemon shows it and as decisions are limited by it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ pub(crate) struct Link {
     pub(crate) unconfirmed: Unconfirmed,
     /// Milliseconds that a decision may take; 0: as configured.
     pub(crate) limit: Arc<AtomicU64>,
+    /// The runtime registers a plugin only when no creation is under way.
+    pub(crate) ends_creations_first: Arc<AtomicBool>,
     shown: Arc<Mutex<Option<FrontEndStatus>>>,
 }
 
@@ -34,6 +36,7 @@ impl Link {
         Link {
             unconfirmed: Unconfirmed::on(),
             limit: Arc::default(),
+            ends_creations_first: Arc::default(),
             shown: Arc::new(Mutex::new(Some(shown))),
         }
     }

@@ -23,7 +23,7 @@ use bayplan_allocator::{
 use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 use jiff::Timestamp;
 
-use crate::container::Phase;
+use crate::container::{Container, Phase};
 use crate::decision::Decision;
 use crate::event::{Answer, ChangedMachine, Note, Step};
 use crate::history::By;
@@ -96,6 +96,7 @@ impl NodeState {
             };
             let spec = placed.container.into();
             self.insert(id, spec, placed.runtime_id, phase, placed.decision);
+            self.doubt_again(id, now);
             self.set_cold(id, placed.cold);
             self.set_unasked(id, placed.is_unasked);
             let here = match placed.elsewhere {
@@ -129,6 +130,16 @@ impl NodeState {
         step.history.extend(self.reseated(&places, By::Restart));
         NodeState::finish_entries(&mut step, now);
         step
+    }
+
+    /// Since when its creation was in doubt is not in the journal, and the runtime may still be making it.
+    fn doubt_again(&mut self, id: ContainerId, now: Timestamp) {
+        let container = self.containers.get_mut(&id);
+        let is_doubtful =
+            |it: &&mut Container| it.phase == Phase::Unconfirmed && it.spec.due_id.is_some();
+        if let Some(container) = container.filter(is_doubtful) {
+            container.doubted_at = Some(now);
+        }
     }
 
     /// Remembers the places of containers that owned CPUs on the machine of this shape and own none here; the first such machine counts.

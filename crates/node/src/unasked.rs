@@ -8,8 +8,12 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, Offer, Part, Request, offer};
+use bayplan_types::CpuSet;
+use bayplan_workload::NewContainer;
+use bayplan_workload::annotations::Warning;
 use jiff::Timestamp;
 
+use crate::decision::{Decision, unread_requirement};
 use crate::event::Step;
 use crate::history::By;
 use crate::state::NodeState;
@@ -58,20 +62,13 @@ impl NodeState {
         let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else { return };
         let Some(held) = self.ledger.lift(id) else { return };
         let before = self.place_before(id, &held);
-        let (request, warnings) = self.request(id, &spec);
-        let is_waiting = held.exclusive.is_empty() && request.demand.exclusive() > 0;
-        let offered = match is_waiting {
-            true => offer(&self.ledger, &request).ok(),
+        let demand = self.request(id, &spec).0.demand;
+        let is_waiting = held.exclusive.is_empty() && demand.exclusive() > 0;
+        let decision = match is_waiting {
+            true => self.take_unasked(id, &spec, now, step),
             false => None,
         };
-        let may_take = |it: &Offer| {
-            it.moves().is_empty() && self.over(&request, &spec, it.allocation()).is_none()
-        };
-        let offered = offered.filter(may_take);
-        let decision =
-            offered.as_ref().map(|it| self.decision(&spec, &request, Ok(it), warnings, now));
-        let is_committed = offered.is_some_and(|it| self.ledger.commit(it).is_ok());
-        let Some(decision) = decision.filter(|_| is_committed) else {
+        let Some(decision) = decision else {
             self.put_back(id, held, step);
             // A resize has changed what it asks for, or has given it CPUs.
             self.set_unasked(id, is_waiting);
@@ -89,5 +86,59 @@ impl NodeState {
         step.records.extend(self.placed_record(id));
         step.notes.extend(self.placed_note(id));
         step.history.push(self.relocation(id, By::Unasked, before, &why));
+    }
+
+    /// Gives it its place, which is in a group where it belongs to one; `None`: it has none, and nothing has changed.
+    fn take_unasked(
+        &mut self,
+        id: ContainerId,
+        spec: &NewContainer,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Option<Decision> {
+        // A group without room was told of when the container was found.
+        let fitted = self.fit_newcomer(id, spec, &CpuSet::new()).ok()?;
+        let (request, mut warnings) = self.request(id, spec);
+        let offered = match fitted.as_ref().is_some_and(|it| it.has_moves()) {
+            true => None,
+            false => self.offer_unasked(request, spec, &mut warnings, now),
+        };
+        let decision = offered
+            .as_ref()
+            .map(|(request, offer)| self.decision(spec, request, Ok(offer), warnings, now));
+        let is_committed = offered.is_some_and(|(_, offer)| self.ledger.commit(offer).is_ok());
+        let decision = decision.filter(|_| is_committed);
+        if let Some(fitted) = fitted {
+            match decision.is_some() {
+                true => self.keep_fitted(fitted, id, step),
+                false => self.undo_fitted(fitted),
+            }
+        }
+        decision
+    }
+
+    /// What its creation would have been offered, by the same rules, where no other container changes its pool.
+    fn offer_unasked(
+        &self,
+        mut request: Request,
+        spec: &NewContainer,
+        warnings: &mut Vec<Warning>,
+        now: Timestamp,
+    ) -> Option<(Request, Offer)> {
+        let barred =
+            unread_requirement(warnings).or_else(|| self.claim_refused(spec, &request, now));
+        if barred.is_some() {
+            return None;
+        }
+        loop {
+            let offered = offer(&self.ledger, &request).ok()?;
+            if !offered.moves().is_empty() {
+                return None;
+            }
+            match self.over(&request, spec, offered.allocation()) {
+                Some(why) => request = self.with_usual_siblings(&request, &why, warnings)?,
+                None => return Some((request, offered)),
+            }
+        }
     }
 }

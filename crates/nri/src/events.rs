@@ -38,18 +38,19 @@ pub fn name_of(event: Event) -> &'static str {
 /// What a plugin subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// All events that this plugin uses, and that it is asked to approve creations, which tells of other plugins; from NRI 0.10 on.
+    /// All events that this plugin uses; from NRI 0.10 on.
     All,
-    /// Without those about changed sandboxes and without approving, which older runtimes do not know.
+    /// Without those about changed sandboxes, which older runtimes do not know.
     Old,
 }
 
 impl Mask {
-    /// One bit for each event, beginning with `RunPodSandbox`.
-    pub fn bits(self) -> i32 {
-        match self {
-            Mask::All => 0x3fff,
-            Mask::Old => 0x7ff,
+    /// One bit for each event, beginning with `RunPodSandbox`. `is_approving`: it is asked to approve creations, too, which tells of other plugins; older runtimes do not know that.
+    pub fn bits(self, is_approving: bool) -> i32 {
+        match (self, is_approving) {
+            (Mask::All, true) => 0x3fff,
+            (Mask::All, false) => 0x1fff,
+            (Mask::Old, _) => 0x7ff,
         }
     }
 
@@ -108,7 +109,7 @@ mod tests {
     fn every_event_has_a_bit_and_a_method() {
         let bits = METHODS.iter().fold(0, |bits, (_, event)| bits | 1 << (*event as i32 - 1));
         let approving = 1 << (Event::ValidateContainerAdjustment as i32 - 1);
-        assert_eq!(bits | approving, Mask::All.bits());
+        assert_eq!((bits, bits | approving), (Mask::All.bits(false), Mask::All.bits(true)));
         for (name, event) in METHODS {
             assert_eq!((event_of(name), name_of(event)), (Some(event), name));
         }

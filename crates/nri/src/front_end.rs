@@ -3,9 +3,10 @@
 //! Problem: the runtime holds one lock while it waits for an answer, and updates of containers need it. So an answer never waits for an update: CPU sets that other containers must
 //! leave are written to the kernel within the event ([`InEvent::let_go`]), are listed in the answer, and what grows is told to the runtime afterwards, by CRI.
 //!
-//! A creation is known by its container's id from the beginning. It ends with `PostCreateContainer`, or with `StopContainer` or `RemoveContainer` before that, or in doubt with the connection.
+//! A creation is known by its container's id from the beginning. It ends with `PostCreateContainer`, or with `StopContainer` or `RemoveContainer` before that, or in doubt with the connection
+//! on which it came.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -86,16 +87,25 @@ pub struct FrontEnd<A> {
 struct Known {
     /// Creations that have not ended, by the container's id.
     creating: BTreeMap<String, Creation>,
-    /// Updates that the runtime is making; each has a number of its own.
-    updating: BTreeMap<String, u64>,
+    /// Updates that the runtime is making, by the container's id.
+    updating: BTreeMap<String, Updating>,
     updates: u64,
     /// Creations of a container of a pod until now, where the runtime does not tell.
     attempts: BTreeMap<(String, String), u32>,
 }
 
+/// An update that the runtime is making.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Updating {
+    connection: u64,
+    /// Each has a number of its own.
+    number: u64,
+}
+
 /// A creation that has not ended.
 #[derive(Clone, Debug)]
 struct Creation {
+    connection: u64,
     ticket: Ticket,
     /// The container was told where to run.
     is_told: bool,
@@ -113,7 +123,12 @@ impl<A: InEvent> FrontEnd<A> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn create(&self, pod: &api::PodSandbox, made: &api::Container) -> Result<Reply, String> {
+    async fn create(
+        &self,
+        connection: u64,
+        pod: &api::PodSandbox,
+        made: &api::Container,
+    ) -> Result<Reply, String> {
         // The same id again: what became of it before was never told.
         self.creation_ended(&made.id, |_| CreateOutcome::Failed).await;
         let mut container = translate::container(pod, made);
@@ -122,7 +137,7 @@ impl<A: InEvent> FrontEnd<A> {
         let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
         // Before it is asked, so that it comes to an end also if the answer is late.
         let set_before = translate::cpus_before(made);
-        let creation = Creation { ticket, is_told: false, set_before };
+        let creation = Creation { connection, ticket, is_told: false, set_before };
         self.known().creating.insert(made.id.clone(), creation);
         let refused = |text| {
             // The node has ended it already.
@@ -130,11 +145,6 @@ impl<A: InEvent> FrontEnd<A> {
             Err(text)
         };
         let admission = self.agent.admit(ticket, container).await;
-        if !self.is_creating(&made.id, ticket) {
-            // The connection has ended meanwhile, which the node has heard before there was anything that could end.
-            self.agent.created(ticket, CreateOutcome::Unknown).await;
-            return Err("the connection has ended".to_owned());
-        }
         let pinning = match admission {
             Admission::Place(pinning) => pinning,
             Admission::PassThrough => return Ok(Reply::default()),
@@ -147,9 +157,6 @@ impl<A: InEvent> FrontEnd<A> {
                 return Err(why);
             }
         };
-        if let Some(creation) = self.known().creating.get_mut(&made.id) {
-            creation.is_told = true;
-        }
         let mut mounts: Vec<Mount> = self.agent.mounts(&pod.id, &name, attempt);
         mounts.retain(|it| made.mounts.iter().all(|own| own.destination != it.container_path));
         let mut adjust = translate::adjustment(&pinning, &mounts);
@@ -161,11 +168,11 @@ impl<A: InEvent> FrontEnd<A> {
             adjust.env = variables.into_iter().map(variable).collect();
             adjust.args = said.command.unwrap_or_default();
         }
+        // Not before: an answer that comes too late is not given.
+        if let Some(creation) = self.known().creating.get_mut(&made.id) {
+            creation.is_told = true;
+        }
         Ok(Reply { adjust, update: updates(let_go) })
-    }
-
-    fn is_creating(&self, id: &str, ticket: Ticket) -> bool {
-        self.known().creating.get(id).is_some_and(|it| it.ticket == ticket)
     }
 
     /// As kubelet counts, where the runtime passes that on; otherwise as this connection has seen.
@@ -187,7 +194,12 @@ impl<A: InEvent> FrontEnd<A> {
         Some(creation)
     }
 
-    async fn update(&self, id: &str, asked: &api::LinuxResources) -> Result<Reply, String> {
+    async fn update(
+        &self,
+        connection: u64,
+        id: &str,
+        asked: &api::LinuxResources,
+    ) -> Result<Reply, String> {
         self.update_ended(id, false).await;
         if let Some(there) = translate::pinning(asked) {
             match self.agent.origin(id, &there) {
@@ -199,12 +211,12 @@ impl<A: InEvent> FrontEnd<A> {
                 Origin::Other => {}
             }
         }
-        let number = {
+        let updating = {
             let mut known = self.known();
             known.updates += 1;
-            let number = known.updates;
-            known.updating.insert(id.to_owned(), number);
-            number
+            let updating = Updating { connection, number: known.updates };
+            known.updating.insert(id.to_owned(), updating);
+            updating
         };
         let pinning = match self.agent.resize(id, translate::resources(asked)).await {
             Admission::Place(pinning) => pinning,
@@ -221,17 +233,17 @@ impl<A: InEvent> FrontEnd<A> {
                 return Err(why);
             }
         };
-        self.give_up_later(id, number);
+        self.give_up_later(id, updating);
         let own = translate::update(id, &pinning);
         Ok(Reply { adjust: None, update: updates(let_go).into_iter().chain(own).collect() })
     }
 
     /// Where the runtime fails to make an update it tells nothing more of it.
-    fn give_up_later(&self, id: &str, number: u64) {
+    fn give_up_later(&self, id: &str, updating: Updating) {
         let (front_end, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             tokio::time::sleep(UPDATE_MAX).await;
-            let is_same = front_end.known().updating.get(&id) == Some(&number);
+            let is_same = front_end.known().updating.get(&id) == Some(&updating);
             if is_same {
                 front_end.update_ended(&id, false).await;
             }
@@ -247,6 +259,7 @@ impl<A: InEvent> FrontEnd<A> {
 
     async fn container_event(
         &self,
+        connection: u64,
         event: Event,
         pod: &api::PodSandbox,
         container: &api::Container,
@@ -255,7 +268,7 @@ impl<A: InEvent> FrontEnd<A> {
         let id = container.id.as_str();
         let created = |pinned: bool| CreateOutcome::Created { id: container.id.clone(), pinned };
         match event {
-            Event::CreateContainer => return self.create(pod, container).await,
+            Event::CreateContainer => return self.create(connection, pod, container).await,
             Event::PostCreateContainer => {
                 self.creation_ended(id, created).await;
             }
@@ -266,7 +279,7 @@ impl<A: InEvent> FrontEnd<A> {
             Event::PostStartContainer => self.agent.started(id).await,
             Event::UpdateContainer => {
                 let nothing = api::LinuxResources::default();
-                return self.update(id, resources.unwrap_or(&nothing)).await;
+                return self.update(connection, id, resources.unwrap_or(&nothing)).await;
             }
             Event::PostUpdateContainer => self.update_ended(id, true).await,
             Event::StopContainer | Event::RemoveContainer => {
@@ -328,35 +341,40 @@ impl<A: InEvent> Hooks for FrontEnd<A> {
         self.agent.synchronized();
     }
 
-    /// What was under way is in doubt: the runtime goes on without an answer.
     fn lost(&self, why: &str) {
         self.agent.lost(why);
-        let (creating, updating) = {
+    }
+
+    /// The runtime goes on without an answer. While one was being made the node had not heard yet of what could end.
+    async fn connection_ended(&self, connection: u64) {
+        let (creations, updates) = {
             let mut known = self.known();
-            (std::mem::take(&mut known.creating), std::mem::take(&mut known.updating))
+            let is_its = |_: &String, it: &mut Creation| it.connection == connection;
+            let creations: Vec<Creation> =
+                known.creating.extract_if(.., is_its).map(|(_, it)| it).collect();
+            let is_its = |_: &String, it: &mut Updating| it.connection == connection;
+            let updates: Vec<String> =
+                known.updating.extract_if(.., is_its).map(|(id, _)| id).collect();
+            (creations, updates)
         };
-        let agent = self.agent.clone();
-        if creating.is_empty() && updating.is_empty() {
-            return;
+        for creation in creations {
+            self.agent.created(creation.ticket, CreateOutcome::Unknown).await;
         }
-        tokio::spawn(async move {
-            for creation in creating.into_values() {
-                agent.created(creation.ticket, CreateOutcome::Unknown).await;
-            }
-            for id in updating.into_keys().collect::<BTreeSet<String>>() {
-                agent.resized(&id, false).await;
-            }
-        });
+        for id in updates {
+            self.agent.resized(&id, false).await;
+        }
     }
 
     fn beside(&self, others: Vec<OtherPlugin>) {
         self.agent.beside(others);
     }
 
-    async fn answer(&self, hook: Hook) -> Result<Reply, String> {
+    async fn answer(&self, connection: u64, hook: Hook) -> Result<Reply, String> {
         let Hook { event, pod, container, resources } = hook;
         match container {
-            Some(it) => self.container_event(event, &pod, &it, resources.as_ref()).await,
+            Some(it) => {
+                self.container_event(connection, event, &pod, &it, resources.as_ref()).await
+            }
             None => {
                 self.pod_event(event, &pod, resources.as_ref()).await;
                 Ok(Reply::default())

@@ -83,16 +83,23 @@ pub struct Reply {
 
 /// What answers events.
 pub trait Hooks: Clone + Send + Sync + 'static {
-    /// The runtime has said its name, its version and how long it waits. Returns whether a request is to fail when this plugin does not answer it in time (NRI 0.12.4 and newer).
+    /// The runtime has said its name, its version and how long it waits. Returns whether a request is to fail when this plugin does not answer it in time: any from NRI 0.12.4
+    /// on, a creation from 0.10 on.
     fn configured(&self, granted: &Granted) -> bool;
     /// The plugin is registered; events follow. Must not wait.
     fn synchronized(&self);
     /// The connection has ended, or none could be made.
     fn lost(&self, why: &str);
+    /// No event of this connection is being answered any more, and none comes: what is under way on it is in doubt.
+    fn connection_ended(&self, connection: u64) -> impl Future<Output = ()> + Send;
     /// These other plugins have had their say about a container that is being created. Must not wait.
     fn beside(&self, others: Vec<OtherPlugin>);
-    /// Answers one event; an error fails the request where the runtime lets it.
-    fn answer(&self, hook: Hook) -> impl Future<Output = Result<Reply, String>> + Send;
+    /// Answers one event of this connection; an error fails the request where the runtime lets it.
+    fn answer(
+        &self,
+        connection: u64,
+        hook: Hook,
+    ) -> impl Future<Output = Result<Reply, String>> + Send;
     /// An event was answered after this time; `is_late`: not by [`Hooks::answer`], which took too long. What is answered then.
     fn answered(&self, event: Event, took: Duration, is_late: bool) -> Result<Reply, String>;
 }
@@ -100,9 +107,9 @@ pub trait Hooks: Clone + Send + Sync + 'static {
 /// Stays registered until `stop`.
 pub async fn run<H: Hooks>(settings: Settings, hooks: H, stop: CancellationToken) {
     let (mut mask, mut failures) = (None, 0_u32);
-    loop {
+    for connection in 0_u64.. {
         // Not raced with `stop`, so that it can leave properly.
-        let lasted = connect_once(&settings, &hooks, mask, &stop).await;
+        let lasted = connect_once(&settings, &hooks, connection, mask, &stop).await;
         if stop.is_cancelled() {
             return;
         }
@@ -144,6 +151,7 @@ enum Connection {
 async fn connect_once<H: Hooks>(
     settings: &Settings,
     hooks: &H,
+    connection: u64,
     mask: Option<Mask>,
     stop: &CancellationToken,
 ) -> Connection {
@@ -158,6 +166,7 @@ async fn connect_once<H: Hooks>(
     running.close();
     let service = PluginEnd {
         hooks: hooks.clone(),
+        connection,
         name: format!("{}-{}", settings.index, settings.name),
         mask,
         progress: Arc::clone(&progress),
@@ -186,8 +195,17 @@ async fn connect_once<H: Hooks>(
             session.close();
         }
     }
+    let progress = {
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.is_over = true;
+        *progress
+    };
     hooks.lost(&why);
-    let progress = *progress.lock().unwrap_or_else(PoisonError::into_inner);
+    let hooks = hooks.clone();
+    tokio::spawn(async move {
+        running.wait().await;
+        hooks.connection_ended(connection).await;
+    });
     match progress {
         Progress { is_synchronized: true, .. } => Connection::Registered,
         Progress { subscribed, .. } => Connection::NotRegistered { refused: subscribed },
@@ -199,12 +217,16 @@ async fn connect_once<H: Hooks>(
 struct Progress {
     subscribed: Option<Mask>,
     is_synchronized: bool,
+    /// The connection has ended: calls that came before, and are heard of only now, are not answered.
+    is_over: bool,
 }
 
 /// Answers what the runtime calls.
 #[derive(Clone)]
 struct PluginEnd<H> {
     hooks: H,
+    /// Its number.
+    connection: u64,
     /// Its own name, as the runtime has it.
     name: String,
     /// What to subscribe to; `None`: what the runtime's version knows.
@@ -223,13 +245,19 @@ struct SynchronizePart {
 impl<H: Hooks> Service for PluginEnd<H> {
     async fn answer(&self, call: Call) -> Result<Vec<u8>, Status> {
         let _running = self.running.token();
+        if self.progress().is_over {
+            return Err(Status::new(UNKNOWN, "the connection has ended"));
+        }
         match call.method.as_str() {
             "Configure" => Ok(self.configure(&read(&call)?).encode_to_vec()),
             "Synchronize" => Ok(self.synchronize(&read(&call)?).encode_to_vec()),
             "Shutdown" => Ok(Vec::new()),
-            // Approved at once: an empty answer rejects nothing.
+            // Approved at once, also where it cannot be read: an empty answer rejects nothing, and an error would fail the creation.
             "ValidateContainerAdjustment" => {
-                self.hooks.beside(other_plugins(&read(&call)?, &self.name));
+                match read(&call) {
+                    Ok(request) => self.hooks.beside(other_plugins(&request, &self.name)),
+                    Err(why) => tracing::warn!("approved unread: {}", why.message),
+                }
                 Ok(Vec::new())
             }
             "StateChange" => {
@@ -270,7 +298,9 @@ impl<H: Hooks> PluginEnd<H> {
         let mask = self.mask.unwrap_or_else(|| Mask::for_runtime(request));
         self.progress().subscribed = Some(mask);
         let failure_policy = Some(api::FailurePolicy { fail_request, keep_connected: true });
-        api::ConfigureResponse { events: mask.bits(), failure_policy }
+        // The runtime fails a creation with a plugin that was to approve it and does not answer.
+        let events = mask.bits(fail_request);
+        api::ConfigureResponse { events, failure_policy }
     }
 
     /// Each part is answered with `more`, so that the runtime sends the next one.
@@ -285,7 +315,7 @@ impl<H: Hooks> PluginEnd<H> {
     async fn hook(&self, call: &Call, hook: Hook) -> Result<Reply, Status> {
         let (started, event) = (Instant::now(), hook.event);
         let patience = call.deadline.saturating_duration_since(started) * 9 / 10;
-        let answer = match timeout(patience, self.hooks.answer(hook)).await {
+        let answer = match timeout(patience, self.hooks.answer(self.connection, hook)).await {
             Ok(answer) => {
                 let _reply = self.hooks.answered(event, started.elapsed(), false);
                 answer

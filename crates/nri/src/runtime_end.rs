@@ -67,7 +67,7 @@ impl Manners {
         Manners {
             version: "v2.0.5".to_owned(),
             nri_version: String::new(),
-            events: Mask::Old.bits(),
+            events: Mask::Old.bits(false),
             has_state_changes: true,
             ..Manners::containerd()
         }

@@ -36,17 +36,31 @@ impl NodeState {
             warnings.extend(self.bursts_wider(&request));
             return Ok((request, offered));
         };
-        let usual = self.rules.wishes.cpus.siblings;
-        if request.wishes.cpus.siblings != usual {
-            let word =
-                if request.wishes.cpus.siblings == Siblings::Idle { "idle" } else { "shared" };
-            let text = format!("its preference for {word} siblings has no effect: {why}");
-            warnings.push(Warning { kind: WarningKind::OverCeiling, text });
-            let mut request = request;
-            request.wishes.cpus.siblings = usual;
-            return self.offer_bounded(request, spec, is_final, warnings, step);
+        match self.with_usual_siblings(&request, &why, warnings) {
+            Some(request) => self.offer_bounded(request, spec, is_final, warnings, step),
+            None => Err(format!(
+                "refused: it requires to be apart from other exclusive containers, and {why}"
+            )),
         }
-        Err(format!("refused: it requires to be apart from other exclusive containers, and {why}"))
+    }
+
+    /// The request without a preference that keeps too many CPUs from others; `None`: it has none.
+    pub(crate) fn with_usual_siblings(
+        &self,
+        request: &Request,
+        why: &str,
+        warnings: &mut Vec<Warning>,
+    ) -> Option<Request> {
+        let usual = self.rules.wishes.cpus.siblings;
+        if request.wishes.cpus.siblings == usual {
+            return None;
+        }
+        let word = if request.wishes.cpus.siblings == Siblings::Idle { "idle" } else { "shared" };
+        let text = format!("its preference for {word} siblings has no effect: {why}");
+        warnings.push(Warning { kind: WarningKind::OverCeiling, text });
+        let mut request = request.clone();
+        request.wishes.cpus.siblings = usual;
+        Some(request)
     }
 
     /// By how much a place goes too far; `None`: it does not.

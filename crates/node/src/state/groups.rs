@@ -39,6 +39,13 @@ pub(crate) struct Fitted {
     moves: Vec<Move>,
 }
 
+impl Fitted {
+    /// Whether other containers have changed their pools for it.
+    pub(crate) fn has_moves(&self) -> bool {
+        !self.moves.is_empty()
+    }
+}
+
 impl NodeState {
     /// These are the types of groups.
     pub fn with_groups(self, types: Arc<[GroupType]>) -> NodeState {
@@ -359,7 +366,7 @@ impl NodeState {
     }
 
     /// The container has no place after all.
-    pub(super) fn undo_fitted(&mut self, fitted: Fitted) {
+    pub(crate) fn undo_fitted(&mut self, fitted: Fitted) {
         self.unfit(fitted.before);
     }
 

@@ -171,7 +171,7 @@ impl NodeState {
     pub(crate) fn put_back(&mut self, id: ContainerId, held: Allocation, step: &mut Step) {
         let mems = held.mems.clone();
         let Err(error) = self.ledger.adopt(id, held) else { return };
-        let message = format!("{id} lost its place in a refused resize, and shares: {error}");
+        let message = format!("{id} cannot have the place back that it had, and shares: {error}");
         step.notes.push(Note::Failure { kind: "put_back", message });
         let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else { return };
         let (request, _) = self.request(id, &spec);

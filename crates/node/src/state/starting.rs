@@ -39,7 +39,10 @@ impl NodeState {
                 container.touched = self.steps;
             }
         }
-        step.answer = Answer::Since(self.unchanged_since(runtime_id));
+        let since = self.unchanged_since(runtime_id);
+        // It was made without asking.
+        step.sync_soon |= since.is_none();
+        step.answer = Answer::Since(since);
         step
     }
 

@@ -4,6 +4,7 @@ use bayplan_types::Pinning;
 use jiff::Timestamp;
 
 use super::NodeState;
+use crate::container::{Container, Phase};
 use crate::event::{Answer, FailedWrite, Step};
 
 impl NodeState {
@@ -24,11 +25,13 @@ impl NodeState {
         Step::new(Answer::Done)
     }
 
-    /// Creations in doubt that were asked about by the runtime's id are over: the next view of the runtime counts.
+    /// Creations in doubt that were asked about by the runtime's id are over: the next view of the runtime counts, and not one that was begun before.
     pub(super) fn reconnected(&mut self) -> Step {
-        let doubtful = self.containers.values_mut();
-        for container in doubtful.filter(|it| it.spec.due_id.is_some()) {
+        let is_doubtful =
+            |it: &&mut Container| it.phase == Phase::Unconfirmed && it.spec.due_id.is_some();
+        for container in self.containers.values_mut().filter(is_doubtful) {
             container.doubted_at = None;
+            container.touched = self.steps;
         }
         Step { sync_soon: true, ..Step::new(Answer::Done) }
     }

@@ -9,6 +9,8 @@ use crate::runtime_end::{Manners, RuntimeEnd};
 #[derive(Clone, Default)]
 struct Pinner {
     told: Arc<Mutex<Vec<String>>>,
+    /// Requests without an answer do not fail.
+    is_open: bool,
 }
 
 impl Pinner {
@@ -37,7 +39,7 @@ impl Hooks for Pinner {
             "configured by {} within {:?}",
             granted.runtime, granted.request_timeout
         ));
-        true
+        !self.is_open
     }
 
     fn synchronized(&self) {
@@ -46,6 +48,8 @@ impl Hooks for Pinner {
 
     fn lost(&self, _why: &str) {}
 
+    async fn connection_ended(&self, _connection: u64) {}
+
     fn beside(&self, others: Vec<OtherPlugin>) {
         self.note(format!(
             "beside {}",
@@ -53,7 +57,7 @@ impl Hooks for Pinner {
         ));
     }
 
-    async fn answer(&self, hook: Hook) -> Result<Reply, String> {
+    async fn answer(&self, _connection: u64, hook: Hook) -> Result<Reply, String> {
         let name = hook.container.map(|it| it.name).unwrap_or(hook.pod.name);
         self.note(format!("{} {name}", name_of(hook.event)));
         match (hook.event, name.as_str()) {
@@ -214,4 +218,53 @@ async fn the_plugin_comes_back_after_the_runtime_was_away() {
     assert_eq!((times("synchronized"), times("CreateContainer c")), (3, 3));
     stop.cancel();
     running.await.unwrap();
+}
+
+fn plugin_end(hooks: &Pinner, progress: Progress) -> PluginEnd<Pinner> {
+    PluginEnd {
+        hooks: hooks.clone(),
+        connection: 0,
+        name: "90-bayplan".to_owned(),
+        mask: None,
+        progress: Arc::new(Mutex::new(progress)),
+        running: TaskTracker::new(),
+    }
+}
+
+fn call(method: &str, payload: &'static [u8]) -> Call {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    Call { method: method.to_owned(), payload: payload.into(), deadline }
+}
+
+#[tokio::test]
+async fn a_creation_that_cannot_be_read_is_approved() {
+    let pinner = Pinner::default();
+    let end = plugin_end(&pinner, Progress::default());
+    let unreadable = call("ValidateContainerAdjustment", b"\xff\xff");
+    assert_eq!(end.answer(unreadable).await, Ok(Vec::new()));
+    assert_eq!(pinner.told(), Vec::<String>::new());
+}
+
+/// Nothing would end what it begins.
+#[tokio::test]
+async fn a_call_that_is_heard_of_after_the_connection_has_ended_is_not_answered() {
+    let pinner = Pinner::default();
+    let end = plugin_end(&pinner, Progress { is_over: true, ..Progress::default() });
+    let answer = end.answer(call("CreateContainer", b"")).await;
+    assert_eq!(answer.map_err(|it| it.message), Err("the connection has ended".to_owned()));
+    assert_eq!(pinner.told(), Vec::<String>::new());
+}
+
+/// The runtime fails a creation with an approver that is killed, whatever `onFailure` is.
+#[test]
+fn creations_are_approved_only_where_they_are_to_fail_without_an_answer() {
+    for (is_open, expected) in [(true, 0x1fff), (false, 0x3fff)] {
+        let pinner = Pinner { is_open, ..Pinner::default() };
+        let end = plugin_end(&pinner, Progress::default());
+        let runtime_name = "containerd".to_owned();
+        let nri_version = "v0.12.3".to_owned();
+        let request =
+            api::ConfigureRequest { runtime_name, nri_version, ..api::ConfigureRequest::default() };
+        assert_eq!(end.configure(&request).events, expected);
+    }
 }

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::manifest::libraries;
+use crate::built::built_dir;
 use crate::lab::made_once;
 use crate::setup::{find_program, is_root};
 use crate::{cargo, workspace};
@@ -64,12 +65,11 @@ impl Programs {
         let mut build = Command::new(workspace().join("tests/kubelet/run"));
         build.args(["--build-only", "--kubernetes", KUBERNETES, "--world", "standalone"]);
         run(build.arg("--bayplan").arg(&bayplan))?;
-        let cache = programs_cache()?;
         Ok(Programs {
             bayplan,
-            kubelet: built(&cache, &format!("kubelet-{KUBERNETES}"))?.join("kubelet"),
-            containerd: built(&cache, "containerd-2")?,
-            runc: built(&cache, "runc")?,
+            kubelet: built(&format!("kubelet-{KUBERNETES}"))?.join("kubelet"),
+            containerd: built("containerd-2")?,
+            runc: built("runc")?,
             unpacked,
             inside: std::env::current_exe()?,
         })
@@ -170,33 +170,10 @@ fn unpack() -> anyhow::Result<PathBuf> {
     Ok(root)
 }
 
-/// Where `tests/programs` keeps what it builds.
-fn programs_cache() -> anyhow::Result<PathBuf> {
-    let variable =
-        |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
-    let cache = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    let found =
-        variable("BAYPLAN_PROGRAMS_CACHE").or_else(|| Some(cache()?.join("bayplan-programs")));
-    found.context("neither HOME nor BAYPLAN_PROGRAMS_CACHE is set")
-}
-
-/// The directory `NAME-DIGEST` of what `tests/kubelet/run` has built; it removes older ones.
-fn built(cache: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let entries =
-        fs::read_dir(cache).with_context(|| format!("cannot read {}", cache.display()))?;
-    for entry in entries {
-        let path = entry?.path();
-        let digest = path
-            .file_name()
-            .and_then(|it| it.to_str())
-            .and_then(|it| it.strip_prefix(name)?.strip_prefix('-'));
-        if digest
-            .is_some_and(|it| it.len() == 16 && it.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        {
-            return Ok(path);
-        }
-    }
-    bail!("{} has no {name}, although tests/kubelet/run was to build it", cache.display())
+/// The directory of what `tests/kubelet/run` has built; it removes older ones.
+fn built(name: &str) -> anyhow::Result<PathBuf> {
+    let built = built_dir(name);
+    built.with_context(|| format!("there is no {name}, although tests/kubelet/run was to build it"))
 }
 
 #[cfg(test)]

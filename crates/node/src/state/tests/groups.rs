@@ -20,11 +20,11 @@ use crate::settings::OnNoCapacity;
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// A type of this name and size, with members that name it.
-fn kind(name: &str, size: Size) -> GroupType {
+pub(super) fn kind(name: &str, size: Size) -> GroupType {
     GroupType { size, ..GroupType::new(name) }
 }
 
-fn requests(min: usize, max: usize) -> Size {
+pub(super) fn requests(min: usize, max: usize) -> Size {
     Size::Requests { min, max: (max > 0).then_some(max) }
 }
 
@@ -32,7 +32,7 @@ fn list(lists: &[&str]) -> Size {
     Size::List(lists.iter().map(|it| it.parse().unwrap()).collect())
 }
 
-fn of_namespaces(pattern: &str) -> Members {
+pub(super) fn of_namespaces(pattern: &str) -> Members {
     Members { namespaces: vec![pattern.to_owned()], ..Members::default() }
 }
 
@@ -45,7 +45,7 @@ struct Node {
     tickets: u64,
 }
 
-fn empty((line, reserved): (&str, &str), types: &Arc<[GroupType]>) -> NodeState {
+pub(super) fn empty((line, reserved): (&str, &str), types: &Arc<[GroupType]>) -> NodeState {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
     let pools = pools(&topology, Policy::default(), &reserved.parse().unwrap()).unwrap();
     let rules = RequestRules {

@@ -3,6 +3,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
+use crate::groups::{GroupType, Instances, Most};
 use crate::known::Known;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -11,11 +12,14 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 ///
 /// - `own NAME CPUS`: the runtime asks and creates; `end NAME`; `drain`, `resume`; `restart`, which leaves what the journal says;
 /// - `view NAME=CPUS ...`: these run, anywhere, and ask for so many CPUs;
+/// - `list`: the runtime is asked what runs, and the next view says what was there then;
 /// - `reconnect`: there is a new connection;
 /// - `doubt NAME CPUS`: it is placed, and the connection ends before the runtime tells that it has made it; `start NAME`: the runtime is about to start it.
+///
+/// A restart keeps how long a creation in doubt is waited for.
 #[track_caller]
 fn check(state: NodeState, steps: &[&str], expected: Expect) {
-    let (mut state, mut shown) = (state, String::new());
+    let (mut state, mut shown, mut basis) = (state, String::new(), None);
     for (ticket, line) in steps.iter().enumerate() {
         let ticket = Ticket(u64::try_from(ticket).unwrap());
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -39,10 +43,15 @@ fn check(state: NodeState, steps: &[&str], expected: Expect) {
                 let records = state.snapshot_records();
                 let lines: Vec<String> =
                     records.iter().map(|it| serde_json::to_string(it).unwrap()).collect();
-                state = fresh_state();
+                state = fresh_state().with_doubt_grace(state.doubt_grace);
                 state.restore(replay(&lines), NOW)
             }
-            _ => view(&mut state, &words[1..]),
+            ["list"] => {
+                let step = state.step(Event::SyncStarted, NOW);
+                basis = basis_of(&step);
+                step
+            }
+            _ => view(&mut state, basis.take(), &words[1..]),
         };
         shown.push_str(&format!("{line}: {}\n", render(&state, &step)));
     }
@@ -55,13 +64,26 @@ fn admit(state: &mut NodeState, ticket: Ticket, spec: NewContainer) {
     assert!(matches!(step.answer, Answer::Admission(Admission::Place(_))), "{step:?}");
 }
 
-fn view(state: &mut NodeState, listed: &[&str]) -> Step {
-    let Answer::SyncBasis { basis, .. } = state.step(Event::SyncStarted, NOW).answer else {
-        panic!("no basis")
-    };
-    let seen = listed.iter().map(|it| {
+fn basis_of(step: &Step) -> Option<u64> {
+    match step.answer {
+        Answer::SyncBasis { basis, .. } => Some(basis),
+        _ => None,
+    }
+}
+
+/// `listed_at`: when the runtime was asked, if that was before now.
+fn view(state: &mut NodeState, listed_at: Option<u64>, listed: &[&str]) -> Step {
+    let basis = listed_at.or_else(|| basis_of(&state.step(Event::SyncStarted, NOW))).unwrap();
+    let listed = listed.iter().map(|it| {
         let (name, cpus) = it.split_once('=').unwrap();
-        let container = named(name, cpus);
+        named(name, cpus)
+    });
+    see(state, basis, listed)
+}
+
+/// These run, and the runtime calls each as its pod.
+fn see(state: &mut NodeState, basis: u64, listed: impl Iterator<Item = NewContainer>) -> Step {
+    let seen = listed.map(|container| {
         let seen = Seen {
             pod_id: container.pod.id.clone(),
             name: container.name.clone(),
@@ -70,7 +92,7 @@ fn view(state: &mut NodeState, listed: &[&str]) -> Step {
             is_running: true,
             details: Some(Box::new(SeenDetails { container, pinning: Pinning::default() })),
         };
-        (name.to_owned(), seen)
+        (seen.pod_id.clone(), seen)
     });
     let containers = seen.collect();
     state.step(Event::Synced(RuntimeView { basis, containers }), NOW)
@@ -88,9 +110,10 @@ fn fresh_state() -> NodeState {
 fn render(state: &NodeState, step: &Step) -> String {
     let owned = state.containers.iter().map(|(id, container)| {
         let held = state.ledger.allocation(*id).unwrap();
-        let what = match held.exclusive.is_empty() {
-            true => "shares".to_owned(),
-            false => format!("owns {}", held.exclusive),
+        let what = match (held.exclusive.is_empty(), held.terms.part.group()) {
+            (_, Some(_)) => "is in its group".to_owned(),
+            (true, None) => "shares".to_owned(),
+            (false, None) => format!("owns {}", held.exclusive),
         };
         format!("{} {what}, ", container.spec.pod.id)
     });
@@ -208,4 +231,88 @@ fn a_creation_in_doubt_is_given_up_after_the_next_registration_and_not_before() 
             view: 0 writes
         "#]],
     );
+}
+
+#[test]
+fn a_view_that_was_begun_before_the_registration_does_not_give_up_a_creation_in_doubt() {
+    let state = fresh_state().with_doubt_grace(SignedDuration::from_secs(30));
+    check(
+        state,
+        &["doubt new 2", "list", "reconnect", "view", "start new", "view new=2"],
+        expect![[r#"
+            doubt new 2: new owns 1-2, 0 writes
+            list: new owns 1-2, 0 writes
+            reconnect: new owns 1-2, 0 writes
+            view: new owns 1-2, 0 writes
+            start new: new owns 1-2, 1 writes
+            view new=2: new owns 1-2, 1 writes
+        "#]],
+    );
+}
+
+#[test]
+fn a_creation_in_doubt_is_waited_for_again_after_a_restart() {
+    let state = fresh_state().with_doubt_grace(SignedDuration::from_secs(30));
+    check(
+        state,
+        &["doubt new 2", "restart", "view", "start new", "view new=2"],
+        expect![[r#"
+            doubt new 2: new owns 1-2, 0 writes
+            restart: new owns 1-2, 0 writes
+            view: new owns 1-2, 0 writes
+            start new: new owns 1-2, 1 writes
+            view new=2: new owns 1-2, 1 writes
+        "#]],
+    );
+}
+
+#[test]
+fn a_container_that_starts_and_is_not_known_is_looked_for() {
+    let mut state = fresh_state();
+    let id = make(&mut state, 0, named("known", "1"));
+    for (name, expected) in [(id.as_str(), false), ("unknown", true)] {
+        let step = state.step(Event::Starting(name.to_owned()), NOW);
+        assert_eq!(step.sync_soon, expected, "{name}");
+    }
+}
+
+/// Admission refuses a container that has no room in its group; such a one got exclusive CPUs outside of it.
+#[test]
+fn what_has_no_room_in_its_group_shares_until_there_is_some() {
+    let web = GroupType {
+        members: groups::of_namespaces("*"),
+        instances: Instances { max: Most::Count(1), ..Instances::default() },
+        ..groups::kind("web", groups::requests(1, 2))
+    };
+    let types: Arc<[GroupType]> = [web].into();
+    check(
+        groups::empty(("core:4", "0"), &types).with_unasked_placed(true),
+        &["own old 2", "view old=2 late=1", "view old=2 late=1", "end old", "view late=1"],
+        expect![[r#"
+            own old 2: old is in its group, 0 writes
+            view old=2 late=1: old is in its group, late shares, 1 writes
+            view old=2 late=1: old is in its group, late shares, 0 writes
+            end old: late shares, 1 writes
+            view late=1: late is in its group, 1 writes
+        "#]],
+    );
+}
+
+/// As at a creation: a preference that keeps too much from others is taken back, and a requirement that cannot be read gives no place.
+#[test]
+fn a_place_is_given_by_the_rules_of_a_creation() {
+    let idle = ("bayplan.dev/siblings", "idle");
+    let unread = ("scheduling.koordinator.sh/resource-status", r#"{"cpuset":"2-"}"#);
+    let asks = [idle, idle, idle, unread];
+    let listed = asks.into_iter().enumerate().map(|(at, (key, value))| {
+        let mut container = named(&at.to_string(), "1");
+        container.pod.annotations = [(key.to_owned(), value.to_owned())].into();
+        container
+    });
+    let mut state = state("core:4 pu:2").with_unasked_placed(true);
+    state.rules.permissions.clear();
+    let basis = basis_of(&state.step(Event::SyncStarted, NOW)).unwrap();
+    let step = see(&mut state, basis, listed);
+    expect!["3 shares, 0 owns 1, 1 owns 2, 2 owns 3, 4 writes"].assert_eq(&render(&state, &step));
+    assert_eq!(check_ledger(state.ledger()), Vec::<String>::new());
 }
