@@ -303,7 +303,7 @@ impl Known {
     /// Gives it to the container: annotations that count while it runs are those of now, not those of its sandbox.
     pub(crate) fn give_to(self, container: &mut NewContainer) {
         container.assigned = self.devices;
-        let Some(pod) = self.pod.filter(|pod| pod.is_of(&container.pod)) else { return };
+        let Some(pod) = self.pod.filter(|pod| container.pod.is_told_by(pod)) else { return };
         container.facts = pod.of(&container.name).map(Box::new);
         let had = &container.pod.annotations;
         container.pod.annotations = bayplan_workload::annotations::with_live(had, &pod.annotations);

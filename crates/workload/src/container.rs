@@ -6,7 +6,7 @@ use bayplan_allocator::Owner;
 use bayplan_types::{Bytes, QosClass};
 
 use crate::cmk::{CommandError, Isolate};
-use crate::facts::{AssignedDevices, Facts};
+use crate::facts::{AssignedDevices, Facts, PodFacts};
 use crate::resources::Resources;
 
 /// A pod as its sandbox configuration describes it.
@@ -39,6 +39,11 @@ impl Pod {
     /// Whether both are the same sandbox; where the runtime's ids are not known, the same pod by name.
     pub fn is(&self, other: &Pod) -> bool {
         self.identity() == other.identity()
+    }
+
+    /// Whether these facts are of it. A uid alone does not say so: where the API server tells of pods, that of a static pod is an annotation, which anyone may write.
+    pub fn is_told_by(&self, facts: &PodFacts) -> bool {
+        (&self.uid, &self.namespace, &self.name) == (&facts.uid, &facts.namespace, &facts.name)
     }
 
     /// The same numbers for the same pod and namespace, on every machine and in every version, so that no journal has to keep them.

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use bayplan_types::NodeSet;
 
-use crate::container::Pod;
 use crate::resources::ExactRequests;
 
 /// One pod at one moment.
@@ -102,11 +101,6 @@ pub struct AssignedDevices {
 }
 
 impl PodFacts {
-    /// Whether it is this pod. A uid alone does not say so: where the API server tells of pods, that of a static pod is an annotation, which anyone may write.
-    pub fn is_of(&self, pod: &Pod) -> bool {
-        (&self.uid, &self.namespace, &self.name) == (&pod.uid, &pod.namespace, &pod.name)
-    }
-
     /// What is known of the container of this name; `None`: the pod has none.
     pub fn of(&self, container: &str) -> Option<Facts> {
         let own = self.containers.get(container)?.clone();

@@ -35,7 +35,7 @@ impl NodeState {
             pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
         let seen = self.containers.iter().filter_map(|(id, container)| {
             let pod = by_uid.get(container.spec.pod.uid.as_str())?;
-            let pod = Some(pod).filter(|pod| pod.is_of(&container.spec.pod))?;
+            let pod = Some(pod).filter(|pod| container.spec.pod.is_told_by(pod))?;
             // Kubelet was asked again when it was created.
             let is_newer = container.spec.facts.is_some()
                 && is_within(container.decision.at.duration_since(asked), ANSWER_AGE_MAX);
