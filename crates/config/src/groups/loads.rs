@@ -130,6 +130,21 @@ groupLoads:
                 f:10:3: two kinds of `groupLoads` are called `x`"#]],
         );
         check(
+            "
+groups:
+- {name: a}
+- {name: b, components: [a], loads: [avx]}
+- {name: c, components: [a], cpus: {near: [eth0]}}
+- {name: d, components: [a, a], size: {fixed: 1}}
+- {name: e, components: [a, a], size: {fixed: 1}, componentCreation: balance}
+groupLoads: [{name: avx}]
+",
+            expect![[r#"
+                f:3:3: `groups`: `b` has components, so `loads`, `near`, `far` and `balance` are for these to say
+                f:3:3: `groups`: `c` has components, so `loads`, `near`, `far` and `balance` are for these to say
+                f:3:3: `groups`: `d` has fewer CPUs than its 2 components"#]],
+        );
+        check(
             "groupLoads: avx\n",
             expect![
                 "f:1:13: `groupLoads` is no list, expected a list of kinds of load such as {name: avx, level: core}"
