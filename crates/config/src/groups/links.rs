@@ -54,9 +54,11 @@ fn components(kind: &GroupType, types: &[GroupType]) -> Vec<String> {
             "`groups`: `{name}` has components, so its size is one of requests and fixed, and its members share"
         ));
     }
-    if !kind.loads.is_empty() || kind.place != GroupPlace::default() {
+    // `balance` is what files of balloons say of all types at once.
+    let GroupPlace { near, far, .. } = &kind.place;
+    if !kind.loads.is_empty() || !near.is_empty() || !far.is_empty() {
         mistakes.push(format!(
-            "`groups`: `{name}` has components, so `loads`, `near`, `far` and `balance` are for these to say"
+            "`groups`: `{name}` has components, so `loads`, `near` and `far` are for these to say"
         ));
     }
     let count = kind.components.len();

@@ -135,12 +135,12 @@ groups:
 - {name: b, components: [a], loads: [avx]}
 - {name: c, components: [a], cpus: {near: [eth0]}}
 - {name: d, components: [a, a], size: {fixed: 1}}
-- {name: e, components: [a, a], size: {fixed: 1}, componentCreation: balance}
+- {name: e, components: [a, a], size: {fixed: 1}, componentCreation: balance, cpus: {balance: true}}
 groupLoads: [{name: avx}]
 ",
             expect![[r#"
-                f:3:3: `groups`: `b` has components, so `loads`, `near`, `far` and `balance` are for these to say
-                f:3:3: `groups`: `c` has components, so `loads`, `near`, `far` and `balance` are for these to say
+                f:3:3: `groups`: `b` has components, so `loads`, `near` and `far` are for these to say
+                f:3:3: `groups`: `c` has components, so `loads`, `near` and `far` are for these to say
                 f:3:3: `groups`: `d` has fewer CPUs than its 2 components"#]],
         );
         check(
