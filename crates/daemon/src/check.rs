@@ -205,6 +205,10 @@ fn check_reserved(config: &Config, topology: &Topology) -> Finding {
             let message = format!("reservedCpus: {missing} are offline; others stand in for them");
             finding("reserved", Severity::Warning, message)
         }
+        Err(PoolsError::NothingLeft { .. }) if division.lacking(topology) > 0 => {
+            let message = format!("reservedCpus: only {reserved} are online of an amount");
+            finding("reserved", Severity::Warning, message)
+        }
         Err(error) => finding("reserved", Severity::Failure, format!("reservedCpus: {error}")),
         Ok(_) if reserved.is_empty() => finding(
             "reserved",
