@@ -33,6 +33,8 @@ pub struct Decision {
     pub warnings: Vec<String>,
 }
 
+/// Why a container that asks for exclusive CPUs does not get them.
+const DRAINED: &str = " without exclusive CPUs, because bayplan is draining";
 /// Begins what the outcome says of shared CPUs that are gone.
 const SQUEEZED: &str = "; squeezed from CPUs ";
 /// Begins what the outcome says of a move.
@@ -47,6 +49,16 @@ impl Decision {
         now: Timestamp,
     ) -> Decision {
         Decision { at: now, asked, outcome: why, pools: Vec::new(), warnings: texts(warnings) }
+    }
+
+    /// Adds to the outcome that it got no exclusive CPUs because of the mode draining.
+    pub(crate) fn note_drained(&mut self) {
+        self.outcome.push_str(DRAINED);
+    }
+
+    /// Whether it got no exclusive CPUs because of the mode draining.
+    pub fn is_drained(&self) -> bool {
+        self.outcome.contains(DRAINED)
     }
 
     /// Adds to the outcome that it shares fewer CPUs than before; `None`: it no longer does. Only the last time stays.

@@ -91,6 +91,11 @@ fn own_command(evidence: &Evidence, command: &str) -> Option<String> {
     Some(format!("bayplan {command} {namespace}/{pod}/{container}"))
 }
 
+fn delete_command(evidence: &Evidence) -> Option<String> {
+    let (namespace, pod, _) = kubectl_names(evidence)?;
+    Some(format!("kubectl -n {namespace} delete pod {pod}"))
+}
+
 fn now(evidence: &Evidence) -> Option<&ContainerStatus> {
     evidence.explanation.now.as_ref()
 }
@@ -139,7 +144,7 @@ fn killed(evidence: &Evidence) -> Vec<Cause> {
 fn mode(evidence: &Evidence) -> Vec<Cause> {
     let resume = Some("bayplan resume".to_owned());
     let Some(now) = now(evidence) else { return Vec::new() };
-    let is_without = now.class != "exclusive" && now.asked.contains("exclusive");
+    let is_without = now.class != "exclusive" && evidence.explanation.decision.is_drained();
     match evidence.mode {
         Mode::Restored => vec![Cause {
             help: "end the mode restored, when what it was for is done".to_owned(),
@@ -150,17 +155,23 @@ fn mode(evidence: &Evidence) -> Vec<Cause> {
                 "an operator has restored the node: every container may run on every CPU",
             )
         }],
-        Mode::Draining if is_without => vec![Cause {
-            help: "end the mode draining, and make the container anew".to_owned(),
-            command: resume,
-            ..cause(
-                CauseKind::Drained,
-                Medium,
-                "it was placed without exclusive CPUs, because the node is drained",
-            )
-        }],
+        Mode::Draining if is_without => vec![drained(
+            "because the node is drained",
+            "end the mode draining, and make the container anew",
+            resume,
+        )],
+        Mode::Placing if is_without => vec![drained(
+            "because the node was drained then",
+            "make the container anew",
+            delete_command(evidence),
+        )],
         _ => Vec::new(),
     }
+}
+
+fn drained(why: &str, help: &str, command: Option<String>) -> Cause {
+    let what = format!("it was placed without exclusive CPUs, {why}");
+    Cause { help: help.to_owned(), command, ..cause(CauseKind::Drained, Medium, what) }
 }
 
 fn elsewhere(evidence: &Evidence) -> Vec<Cause> {
@@ -344,13 +355,10 @@ fn far_memory(evidence: &Evidence) -> Vec<Cause> {
         return Vec::new();
     };
     let nodes = now(evidence).map(|now| format!("it is to use memory nodes {}", now.mems_text()));
-    let command = kubectl_names(evidence);
-    let command =
-        command.map(|(namespace, pod, _)| format!("kubectl -n {namespace} delete pod {pod}"));
     vec![Cause {
         details: nodes.into_iter().chain(recent(evidence, "moved")).collect(),
         help: "the rebalancer in mode act brings back what is at most 1 GiB; else its memory is near after it has been started anew".to_owned(),
-        command,
+        command: delete_command(evidence),
         ..found
     }]
 }

@@ -1,6 +1,7 @@
 //! A state with each harm, and what is said of it.
 
 use bayplan_node::decision::{Decision, End};
+use bayplan_node::event::Event;
 use bayplan_node::mode::Mode;
 use bayplan_node::status::{ContainerStatus, Explanation, HeldFile, HeldSets};
 use expect_test::{Expect, expect};
@@ -9,6 +10,7 @@ use serde_json::json;
 
 use super::*;
 use crate::feed::EventView;
+use crate::test_support::{make, new_container, state};
 use crate::why::evidence::Neighbours;
 
 const NAME: &str = "shop/web/app";
@@ -319,14 +321,6 @@ fn what_operators_and_the_rebalancer_do_is_told() {
              bayplan resume
     "#]],
     );
-    check(
-        Evidence { mode: Mode::Draining, ..evidence("") },
-        expect![[r#"
-        1. it was placed without exclusive CPUs, because the node is drained (medium)
-           Help: end the mode draining, and make the container anew
-             bayplan resume
-    "#]],
-    );
     let mut held_back = evidence("");
     held_back.explanation.rebalance = vec![proposal(NAME, "shop/db/db", "kept")];
     check(
@@ -339,6 +333,33 @@ fn what_operators_and_the_rebalancer_do_is_told() {
 
         Proposed or done by the rebalancer:
           kept      1970-01-01T00:00:00Z idle on shop/web/app, for shop/db/db
+    "#]],
+    );
+}
+
+#[test]
+fn a_container_that_was_placed_while_draining_is_told_so_also_when_that_is_over() {
+    let mut state = state("numa:1 core:8 mem:8");
+    state.step(Event::SetMode(Mode::Draining), Timestamp::UNIX_EPOCH);
+    let mut container = new_container("pod", "app", 0, 2);
+    (container.pod.namespace, container.pod.name) = ("shop".to_owned(), "web".to_owned());
+    make(&mut state, 1, container);
+    let explanation = state.explain(NAME).remove(0);
+    let in_mode = |mode| Evidence { mode, ..Evidence::of(explanation.clone()) };
+    check(
+        in_mode(Mode::Draining),
+        expect![[r#"
+        1. it was placed without exclusive CPUs, because the node is drained (medium)
+           Help: end the mode draining, and make the container anew
+             bayplan resume
+    "#]],
+    );
+    check(
+        in_mode(Mode::Placing),
+        expect![[r#"
+        1. it was placed without exclusive CPUs, because the node was drained then (medium)
+           Help: make the container anew
+             kubectl -n shop delete pod web
     "#]],
     );
 }
