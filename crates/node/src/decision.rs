@@ -69,6 +69,11 @@ impl Decision {
         }
     }
 
+    /// Whether it shares fewer CPUs than when it was placed.
+    pub fn is_squeezed(&self) -> bool {
+        self.outcome.contains(SQUEEZED)
+    }
+
     /// Adds to the outcome where the container was moved from and to, and why. Only the last move stays: a container that lives long is moved often.
     pub(crate) fn note_move(&mut self, from: &str, to: &str, why: &str) {
         self.outcome.truncate(self.outcome.find(MOVED).unwrap_or(self.outcome.len()));

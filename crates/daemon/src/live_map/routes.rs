@@ -257,9 +257,11 @@ fn whys(api: &Api, found: Vec<Explanation>, status: &Status) -> Vec<WhyView> {
     let audit = api.sightings.view();
     let mode = api.reloader.rebalance_mode();
     let unhelped = api.told.view(mode, false).unhelped.into_iter();
+    let now = jiff::Timestamp::now();
     let node = Node {
+        at: now,
         status,
-        rates: &rates(readings, &audit, &names, jiff::Timestamp::now()),
+        rates: &rates(readings, &audit, &names, now),
         readings,
         audit: &audit,
         events: &api.feed.kept(),

@@ -3,10 +3,12 @@
 //! A share is an estimate of the container's time that is lost: what the kernel counts directly for throttling, waiting, stalls and intrusions. For far
 //! memory it is [`FAR_COST`] of the share of memory. Shares of different causes overlap, so they do not add up.
 
+use bayplan_node::history::Kind;
 use bayplan_node::mode::Mode;
 use bayplan_node::proposals::ProposalState;
 use bayplan_node::status::ContainerStatus;
 
+use crate::feed::DRIFTED;
 use crate::why::evidence::Evidence;
 use crate::why::view::{Cause, CauseKind, CauseSeverity};
 use CauseSeverity::{High, Low, Medium};
@@ -256,7 +258,7 @@ fn waiting(evidence: &Evidence) -> Vec<Cause> {
         details.push(format!("99 of 100 runs begin after at most {delay:.2} ms"));
     }
     details.extend(neighbours(evidence));
-    details.extend(recent(evidence, "squeezed"));
+    details.extend(squeezes(evidence));
     details.extend(evidence.unhelped.iter().map(|why| format!("the rebalancer: {why}")));
     let (help, command) = waiting_help(evidence);
     vec![Cause { details, help, command, ..found }]
@@ -356,7 +358,7 @@ fn far_memory(evidence: &Evidence) -> Vec<Cause> {
     };
     let nodes = now(evidence).map(|now| format!("it is to use memory nodes {}", now.mems_text()));
     vec![Cause {
-        details: nodes.into_iter().chain(recent(evidence, "moved")).collect(),
+        details: nodes.into_iter().chain(recent(evidence, Kind::Moved.name())).collect(),
         help: "the rebalancer in mode act brings back what is at most 1 GiB; else its memory is near after it has been started anew".to_owned(),
         command: delete_command(evidence),
         ..found
@@ -383,7 +385,7 @@ fn held_back(evidence: &Evidence) -> Vec<Cause> {
 }
 
 fn drifted(evidence: &Evidence) -> Vec<Cause> {
-    let mut details = recent(evidence, "drifted");
+    let mut details = recent(evidence, DRIFTED);
     if details.is_empty() {
         return Vec::new();
     }
@@ -415,15 +417,14 @@ fn files_failed(evidence: &Evidence) -> Vec<Cause> {
 /// Where neither waiting nor far memory shows that it hurts, these are only good to know.
 fn squeezed_and_moved(evidence: &Evidence) -> Vec<Cause> {
     let kinds = [
-        (CauseKind::Squeezed, "squeezed", "it shares fewer CPUs than before"),
+        (CauseKind::Squeezed, squeezes(evidence), "it shares fewer CPUs than before"),
         (
             CauseKind::Moved,
-            "moved",
+            recent(evidence, Kind::Moved.name()),
             "its exclusive CPUs were changed; caches and memory have to follow",
         ),
     ];
-    let found = kinds.into_iter().filter_map(|(kind, event, what)| {
-        let details = recent(evidence, event);
+    let found = kinds.into_iter().filter_map(|(kind, details, what)| {
         let help = "more of what happened to it:".to_owned();
         let (_, _, container) = kubectl_names(evidence)?;
         let command = Some(format!("bayplan journal --since 1d --container {container}"));
@@ -462,6 +463,14 @@ fn warnings(evidence: &Evidence) -> Vec<Cause> {
         ..cause(CauseKind::Warning, Low, format!("what it asks for is not all done: {text}"))
     };
     warnings.iter().map(cause_of).collect()
+}
+
+/// The last ones, as long as it still has fewer CPUs than it was placed on.
+fn squeezes(evidence: &Evidence) -> Vec<String> {
+    match evidence.explanation.decision.is_squeezed() {
+        true => recent(evidence, Kind::Squeezed.name()),
+        false => Vec::new(),
+    }
 }
 
 /// The last events of a kind, the newest first.

@@ -6,6 +6,7 @@ use bayplan_host::counters::{GroupCounters, Stall};
 use bayplan_node::mode::Mode;
 use bayplan_node::status::{ContainerStatus, Explanation, Status};
 use bayplan_types::CpuSet;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::feed::EventView;
 use crate::live_map::rates::RatesView;
@@ -15,6 +16,8 @@ use crate::why::view::Measured;
 
 /// Intruders and neighbours that are named.
 const NAMED_MAX: usize = 3;
+/// Older events are in the journal: they are not why a container is slow now.
+const RECENT: SignedDuration = SignedDuration::from_hours(1);
 
 /// Everything that causes are derived from.
 #[derive(Clone, Debug)]
@@ -22,7 +25,7 @@ pub(crate) struct Evidence {
     pub(crate) explanation: Explanation,
     pub(crate) mode: Mode,
     pub(crate) measured: Measured,
-    /// What happened to it lately, oldest first.
+    /// What happened to it in the last hour, oldest first.
     pub(crate) events: Vec<EventView>,
     /// Containers that run on its CPUs: how many, and what they use.
     pub(crate) neighbours: Neighbours,
@@ -47,6 +50,8 @@ pub(crate) struct Neighbours {
 
 /// What is known of the node, for evidence of any container.
 pub(crate) struct Node<'a> {
+    /// When it is asked.
+    pub(crate) at: Timestamp,
     pub(crate) status: &'a Status,
     pub(crate) rates: &'a RatesView,
     pub(crate) readings: (Option<&'a GroupsRead>, Option<&'a GroupsRead>),
@@ -91,7 +96,10 @@ fn own_text(now: &ContainerStatus) -> &str {
 pub(crate) fn gather(explanation: Explanation, node: &Node<'_>) -> Evidence {
     let name = explanation.container.clone();
     let Some(now) = explanation.now.clone() else { return Evidence::of(explanation) };
-    let is_it = |it: &&EventView| format!("{}/{}/{}", it.namespace, it.pod, it.container) == name;
+    let is_it = |it: &&EventView| {
+        format!("{}/{}/{}", it.namespace, it.pod, it.container) == name
+            && node.at.duration_since(it.at) < RECENT
+    };
     let audit = node.audit.containers.iter().find(|it| it.full_name() == name);
     let mut intruders: Vec<_> = audit.into_iter().flat_map(|it| &it.intruders).collect();
     intruders.retain(|it| it.recent_seconds > 0.0);

@@ -1,5 +1,7 @@
 //! A state with each harm, and what is said of it.
 
+use std::collections::BTreeMap;
+
 use bayplan_node::decision::{Decision, End};
 use bayplan_node::event::Event;
 use bayplan_node::mode::Mode;
@@ -10,6 +12,7 @@ use serde_json::json;
 
 use super::*;
 use crate::feed::EventView;
+use crate::live_map::rates::RatesView;
 use crate::test_support::{make, new_container, state};
 use crate::why::evidence::Neighbours;
 
@@ -132,18 +135,21 @@ fn waiting_is_told_with_neighbours_and_squeezes() {
         delay_ms: Some(12.5),
         ..Measured::default()
     };
+    let squeezed = event("squeezed", "from CPUs 0-7 to 0-3, because of shop/db/db");
     let neighbours = Neighbours {
         count: 7,
         cpus: Some(6.5),
         busiest: vec!["batch/a/b 4.00".to_owned(), "batch/c/d 2.00".to_owned()],
     };
+    let mut waiting = Evidence {
+        neighbours: neighbours.clone(),
+        events: vec![squeezed.clone()],
+        rebalance_mode: "off".to_owned(),
+        ..measured("", waits.clone())
+    };
+    waiting.explanation.decision.outcome.push_str("; squeezed from CPUs 0-7 to 0-3");
     check(
-        Evidence {
-            neighbours: neighbours.clone(),
-            events: vec![event("squeezed", "from CPUs 0-7 to 0-3, because of shop/db/db")],
-            rebalance_mode: "off".to_owned(),
-            ..measured("", waits.clone())
-        },
+        waiting,
         expect![[r#"
             1. its tasks wait for a CPU 60.0 % of the time that they could run (high, about 60 % of its time)
                99 of 100 runs begin after at most 12.50 ms
@@ -158,7 +164,9 @@ fn waiting_is_told_with_neighbours_and_squeezes() {
                  bayplan journal --since 1d --container app
         "#]],
     );
-    let mut observed = Evidence { neighbours, ..measured("", waits.clone()) };
+    // It has got back what it was placed on.
+    let events = vec![squeezed];
+    let mut observed = Evidence { neighbours, events, ..measured("", waits.clone()) };
     observed.rebalance_mode = "observe".to_owned();
     observed.explanation.rebalance = vec![proposal("batch/a/b", NAME, "observed")];
     check(
@@ -201,6 +209,33 @@ fn proposal(target: &str, victim: &str, state: &str) -> bayplan_node::proposals:
         "text": format!("idle on {target}, for {victim}"), "evidence": "waiting 2.00 > 0.50", "state": state,
     }))
     .unwrap()
+}
+
+/// What is gathered at this moment of [`NAME`], with these events and without any measurement.
+fn gathered(now: Timestamp, events: &[EventView]) -> Evidence {
+    let status = state("numa:1 core:8 mem:8").status();
+    let audit = json!({"format": "", "probes": [], "recent_seconds": null, "containers": []});
+    let node = Node {
+        at: now,
+        status: &status,
+        rates: &RatesView::default(),
+        readings: (None, None),
+        audit: &serde_json::from_value(audit).unwrap(),
+        events,
+        unhelped: &BTreeMap::new(),
+        rebalance_mode: "off",
+    };
+    gather(evidence("").explanation, &node)
+}
+
+#[test]
+fn events_of_more_than_an_hour_ago_are_no_cause() {
+    let drifted = event("drifted", "another program has written 5 to cpu.weight; it is 10 again");
+    for (seconds, is_told) in [(0, true), (3599, true), (3600, false), (-60, true)] {
+        let now = Timestamp::from_second(seconds).unwrap();
+        let found = why(gathered(now, std::slice::from_ref(&drifted))).causes;
+        assert_eq!(found.iter().any(|it| it.kind == CauseKind::Drifted), is_told, "{seconds} s");
+    }
 }
 
 #[test]
