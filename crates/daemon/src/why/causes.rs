@@ -221,13 +221,18 @@ fn throttled(evidence: &Evidence) -> Vec<Cause> {
     }]
 }
 
-/// Guaranteed containers stay so: their requests change, too, and stay whole; with CPUs of its own it gets at least one more.
+/// Guaranteed containers stay so, and those with CPUs of their own keep them: their requests change, too, and stay whole; with CPUs of its own it gets at
+/// least one more. `None` for one on CPUs that its pod has together: they follow from what all its containers ask for.
 fn resize_command(evidence: &Evidence, cpus: f64) -> Option<String> {
     let (namespace, pod, container) = kubectl_names(evidence)?;
-    let is_guaranteed = now(evidence)?.qos.as_deref() == Some("Guaranteed");
+    let now = now(evidence)?;
+    if !now.exclusive_of_pod.is_empty() {
+        return None;
+    }
+    let is_whole = now.qos.as_deref() == Some("Guaranteed") || !now.exclusive.is_empty();
     #[allow(clippy::cast_precision_loss, reason = "a count of CPUs")]
     let more = (evidence.own().len() + 1) as f64;
-    let resources = match is_guaranteed {
+    let resources = match is_whole {
         true => {
             format!(
                 r#""requests":{{"cpu":"{0:.0}"}},"limits":{{"cpu":"{0:.0}"}}"#,

@@ -128,6 +128,19 @@ fn a_limit_that_stops_it_is_told_with_the_limit_that_would_do() {
 }
 
 #[test]
+fn a_resize_keeps_exclusive_cpus_and_is_not_told_where_the_pod_has_them_together() {
+    let command = |change: fn(&mut ContainerStatus)| {
+        let throttled = Measured { cpus: Some(1.2), throttled: Some(0.4), ..Measured::default() };
+        let mut evidence = measured("2-3", throttled);
+        change(evidence.explanation.now.as_mut().unwrap());
+        why(evidence).causes[0].command.clone()
+    };
+    let burstable = command(|now| now.qos = Some("Burstable".to_owned()));
+    assert!(burstable.unwrap().contains(r#""requests":{"cpu":"3"},"limits":{"cpu":"3"}"#));
+    assert_eq!(command(|now| now.exclusive_of_pod = std::mem::take(&mut now.exclusive)), None);
+}
+
+#[test]
 fn waiting_is_told_with_neighbours_and_squeezes() {
     let waits = Measured {
         cpus: Some(2.0),
