@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_host::counters::{GroupCounters, Stall};
 use bayplan_node::mode::Mode;
 use bayplan_node::status::{ContainerStatus, Explanation, Status};
 use bayplan_types::CpuSet;
@@ -142,19 +141,7 @@ fn absent(node: &Node<'_>) -> Vec<String> {
 
 fn measured(now: &ContainerStatus, name: &str, node: &Node<'_>) -> Measured {
     let rates = node.rates.containers.get(name).cloned().unwrap_or_default();
-    let counters = |read: Option<&GroupsRead>| {
-        let id = now.id.as_ref()?;
-        Some(read?.groups.get(id)?.0.clone())
-    };
-    let (before, last) = (counters(node.readings.0), counters(node.readings.1));
-    let elapsed = node.readings.0.zip(node.readings.1);
-    let elapsed = elapsed.map(|(before, now)| now.at.saturating_duration_since(before.at));
-    let stall = |of: fn(&GroupCounters) -> Option<Stall>| {
-        let (before, last) = (of(before.as_ref()?)?, of(last.as_ref()?)?);
-        let usec = last.some_usec.checked_sub(before.some_usec)?;
-        let elapsed = elapsed.filter(|it| !it.is_zero())?;
-        Some(std::time::Duration::from_micros(usec).as_secs_f64() / elapsed.as_secs_f64())
-    };
+    let last = now.id.as_ref().and_then(|id| node.readings.1?.groups.get(id));
     Measured {
         cpus: rates.cpu,
         throttled: rates.throttled,
@@ -163,10 +150,10 @@ fn measured(now: &ContainerStatus, name: &str, node: &Node<'_>) -> Measured {
         migrations: rates.migrations,
         taken_cpus: rates.taken,
         far: rates.far,
-        cpu_stall: stall(|it| it.pressure.cpu),
-        memory_stall: stall(|it| it.pressure.memory),
-        io_stall: stall(|it| it.pressure.io),
-        oom_kills: last.as_ref().and_then(|it| it.memory.oom_kills),
+        cpu_stall: rates.cpu_stall,
+        memory_stall: rates.memory_stall,
+        io_stall: rates.io_stall,
+        oom_kills: last.and_then(|(counters, _)| counters.memory.oom_kills),
     }
 }
 
