@@ -112,31 +112,86 @@ pub(crate) fn gather(explanation: Explanation, node: &Node<'_>) -> Evidence {
             it.recent_seconds * 1e3
         )
     });
+    let measured = measured(&now, &name, node);
     Evidence {
         mode: node.status.mode,
-        measured: measured(&now, &name, node),
+        absent: absent(&measured, &now, node),
+        measured,
         events: node.events.iter().filter(is_it).cloned().collect(),
         neighbours: neighbours(&now, node),
         intruders: intruders.collect(),
         unhelped: node.unhelped.get(&name).cloned(),
         rebalance_mode: node.rebalance_mode.to_owned(),
-        absent: absent(node),
         explanation,
     }
 }
 
-fn absent(node: &Node<'_>) -> Vec<String> {
+/// What is not measured and why, a sentence for each.
+fn absent(measured: &Measured, now: &ContainerStatus, node: &Node<'_>) -> Vec<String> {
     let mut absent = node.rates.absent.clone();
-    if node.audit.probes.is_empty() {
-        absent.push("waiting, delays, moves and intrusions: probes are off, or the daemon has just been started".to_owned());
-    }
-    if node.readings.0.is_none() {
-        absent.push(
-            "throttling and stalls: there are no two readings yet; ask again in a moment"
-                .to_owned(),
-        );
-    }
+    absent.extend(absent_of_probes(measured, now, node.audit));
+    absent.extend(absent_of_files(measured, now, node.readings));
     absent
+}
+
+/// A probe that does not count says why itself.
+fn absent_of_probes(measured: &Measured, now: &ContainerStatus, audit: &AuditView) -> Vec<String> {
+    if audit.probes.is_empty() {
+        return vec!["waiting, delays, moves and intrusions: probes are off, or the daemon has just been started".to_owned()];
+    }
+    let counts =
+        |probe: &str| audit.probes.iter().any(|it| it.name == probe && it.reason.is_none());
+    let soon = "the probes have not watched it for long enough";
+    let delay = match measured.waiting {
+        Some(_) => "in the last minute it did not run, or began later than is counted",
+        None => soon,
+    };
+    let owns = !own_text(now).is_empty();
+    let fields = [
+        ("scheduler", "waiting", measured.waiting.is_none(), soon),
+        ("scheduler", "delays", measured.delay_ms.is_none(), delay),
+        ("migrations", "moves", measured.migrations.is_none(), soon),
+        ("scheduler", "intrusions", owns && measured.taken_cpus.is_none(), soon),
+    ];
+    let absent = fields.into_iter().filter(|(probe, _, is_absent, _)| *is_absent && counts(probe));
+    absent.map(|(_, what, _, why)| format!("{what}: {why}")).collect()
+}
+
+fn absent_of_files(
+    measured: &Measured,
+    now: &ContainerStatus,
+    (before, last): (Option<&GroupsRead>, Option<&GroupsRead>),
+) -> Vec<String> {
+    let has = |read: Option<&GroupsRead>| {
+        now.id.as_ref().is_some_and(|id| read.is_some_and(|it| it.groups.contains_key(id)))
+    };
+    let soon = "its cgroup has not been read yet; ask again in a moment";
+    let later = "there are no two readings of its cgroup yet; ask again in a moment";
+    let by_time = |why| if has(before) && has(last) { why } else { later };
+    let at_once = |why| if has(last) { why } else { soon };
+    let pressure = by_time("the kernel does not count stalls (PSI, psi=1 on its command line)");
+    let fields = [
+        ("CPU use", measured.cpus.is_none(), by_time("its cpu.stat has none")),
+        ("throttling", measured.throttled.is_none(), by_time("its cpu.stat has none")),
+        ("CPU stalls", measured.cpu_stall.is_none(), pressure),
+        ("memory stalls", measured.memory_stall.is_none(), pressure),
+        ("I/O stalls", measured.io_stall.is_none(), pressure),
+        (
+            "far memory",
+            measured.far.is_none(),
+            at_once("the kernel tells of no memory on any node"),
+        ),
+        ("kills", measured.oom_kills.is_none(), at_once("its memory.events has none")),
+    ];
+    // What lacks for the same reason is one sentence.
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (what, _, why) in fields.into_iter().filter(|(_, is_absent, _)| *is_absent) {
+        match reasons.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, all)) => all.push(what),
+            None => reasons.push((why, vec![what])),
+        }
+    }
+    reasons.into_iter().map(|(why, all)| format!("{}: {why}", all.join(", "))).collect()
 }
 
 fn measured(now: &ContainerStatus, name: &str, node: &Node<'_>) -> Measured {

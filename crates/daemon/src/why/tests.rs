@@ -1,7 +1,9 @@
 //! A state with each harm, and what is said of it.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
+use bayplan_host::counters::GroupCounters;
 use bayplan_node::decision::{Decision, End};
 use bayplan_node::event::Event;
 use bayplan_node::mode::Mode;
@@ -12,7 +14,9 @@ use serde_json::json;
 
 use super::*;
 use crate::feed::EventView;
-use crate::live_map::rates::RatesView;
+use crate::live_map::rates::rates;
+use crate::observer::GroupsRead;
+use crate::prober::AuditView;
 use crate::test_support::{make, new_container, state};
 use crate::why::evidence::Neighbours;
 
@@ -226,14 +230,31 @@ fn proposal(target: &str, victim: &str, state: &str) -> bayplan_node::proposals:
 
 /// What is gathered at this moment of [`NAME`], with these events and without any measurement.
 fn gathered(now: Timestamp, events: &[EventView]) -> Evidence {
-    let status = state("numa:1 core:8 mem:8").status();
-    let audit = json!({"format": "", "probes": [], "recent_seconds": null, "containers": []});
+    gathered_by((None, None), &json!([]), (now, events))
+}
+
+/// The same by these readings and probes, without events.
+fn gathered_of(
+    readings: (Option<&GroupsRead>, Option<&GroupsRead>),
+    probes: &serde_json::Value,
+) -> Evidence {
+    gathered_by(readings, probes, (Timestamp::UNIX_EPOCH, &[]))
+}
+
+fn gathered_by(
+    readings: (Option<&GroupsRead>, Option<&GroupsRead>),
+    probes: &serde_json::Value,
+    (at, events): (Timestamp, &[EventView]),
+) -> Evidence {
+    let audit = json!({"format": "", "probes": probes, "recent_seconds": null, "containers": []});
+    let audit: AuditView = serde_json::from_value(audit).unwrap();
+    let names = [("id".to_owned(), NAME.to_owned())].into();
     let node = Node {
-        at: now,
-        status: &status,
-        rates: &RatesView::default(),
-        readings: (None, None),
-        audit: &serde_json::from_value(audit).unwrap(),
+        at,
+        status: &state("numa:1 core:8 mem:8").status(),
+        rates: &rates(readings, &audit, &names, at),
+        readings,
+        audit: &audit,
         events,
         unhelped: &BTreeMap::new(),
         rebalance_mode: "off",
@@ -249,6 +270,56 @@ fn events_of_more_than_an_hour_ago_are_no_cause() {
         let found = why(gathered(now, std::slice::from_ref(&drifted))).causes;
         assert_eq!(found.iter().any(|it| it.kind == CauseKind::Drifted), is_told, "{seconds} s");
     }
+}
+
+#[test]
+fn each_measurement_that_lacks_is_told_with_the_reason() {
+    let begin = Instant::now();
+    let read = |counters: GroupCounters, seconds| GroupsRead {
+        at: begin + Duration::from_secs(seconds),
+        groups: [("id".to_owned(), (counters, None))].into(),
+        caches: BTreeMap::new(),
+        idle_ticks: BTreeMap::new(),
+        frequencies_khz: BTreeMap::new(),
+    };
+    let counted = |usec| GroupCounters { cpu_usec: Some(usec), ..GroupCounters::default() };
+    let pair = || (Some(read(counted(0), 0)), Some(read(counted(9), 10)));
+    let probe = |name, reason: Option<&str>| json!({"name": name, "counts": name, "state": "", "reason": reason});
+    let off = json!([]);
+    let refused = json!([probe("scheduler", Some("no BTF")), probe("migrations", None)]);
+    let check = |readings: (Option<GroupsRead>, Option<GroupsRead>), probes, expected: Expect| {
+        let found = gathered_of((readings.0.as_ref(), readings.1.as_ref()), &probes).absent;
+        expected.assert_eq(&found.join("\n"));
+    };
+    check((None, None), off.clone(), expect![[r#"
+        waiting, delays, moves and intrusions: probes are off, or the daemon has just been started
+        CPU use, throttling, CPU stalls, memory stalls, I/O stalls: there are no two readings of its cgroup yet; ask again in a moment
+        far memory, kills: its cgroup has not been read yet; ask again in a moment"#]]);
+    check((None, Some(read(counted(9), 10))), off, expect![[r#"
+        waiting, delays, moves and intrusions: probes are off, or the daemon has just been started
+        CPU use, throttling, CPU stalls, memory stalls, I/O stalls: there are no two readings of its cgroup yet; ask again in a moment
+        far memory: the kernel tells of no memory on any node
+        kills: its memory.events has none"#]]);
+    check(pair(), refused, expect![[r#"
+        scheduler not counted: no BTF
+        moves: the probes have not watched it for long enough
+        throttling: its cpu.stat has none
+        CPU stalls, memory stalls, I/O stalls: the kernel does not count stalls (PSI, psi=1 on its command line)
+        far memory: the kernel tells of no memory on any node
+        kills: its memory.events has none"#]]);
+    check(pair(), json!([probe("scheduler", None)]), expect![[r#"
+        waiting: the probes have not watched it for long enough
+        delays: the probes have not watched it for long enough
+        throttling: its cpu.stat has none
+        CPU stalls, memory stalls, I/O stalls: the kernel does not count stalls (PSI, psi=1 on its command line)
+        far memory: the kernel tells of no memory on any node
+        kills: its memory.events has none"#]]);
+}
+
+#[test]
+fn kills_alone_are_no_measurement() {
+    let killed = measured("", Measured { oom_kills: Some(0), ..Measured::default() });
+    assert!(render_why(&why(killed)).contains("nothing is measured of it"));
 }
 
 #[test]
