@@ -1,7 +1,7 @@
 //! The causes, a function for each kind. In: evidence. Out: causes with their likely cost, what helps, and a command.
 //!
 //! A share is an estimate of the container's time that is lost: what the kernel counts directly for throttling, waiting, stalls and intrusions. For far
-//! memory it is [`FAR_COST`] of the share of memory. Shares of different causes overlap, so they do not add up.
+//! memory it is what the rebalancer judges it by, or [`FAR_COST`] of the share of memory where the processor's counters are not told. Shares of different causes overlap, so they do not add up.
 
 use bayplan_node::history::Kind;
 use bayplan_node::mode::Mode;
@@ -14,7 +14,7 @@ use crate::why::view::{Cause, CauseKind, CauseSeverity};
 use CauseSeverity::{High, Low, Medium};
 
 /// Shares below this are not told.
-const SHARE_MIN: f64 = 0.01;
+const SHARE_TOLD_MIN: f64 = 0.01;
 const SHARE_MEDIUM: f64 = 0.05;
 const SHARE_HIGH: f64 = 0.2;
 /// Of the time of a container with all of its memory on other nodes: remote accesses take about half as long again, and not all of its time is
@@ -67,7 +67,7 @@ fn with_share(kind: CauseKind, share: f64, what: impl Into<String>) -> Option<Ca
     let severity = match share {
         it if it >= SHARE_HIGH => High,
         it if it >= SHARE_MEDIUM => Medium,
-        it if it >= SHARE_MIN => Low,
+        it if it >= SHARE_TOLD_MIN => Low,
         _ => return None,
     };
     Some(Cause { share: Some(share.min(1.0)), ..cause(kind, severity, what) })
@@ -358,7 +358,8 @@ fn stalled_for_io(evidence: &Evidence) -> Vec<Cause> {
 fn far_memory(evidence: &Evidence) -> Vec<Cause> {
     let Some(far) = evidence.measured.far else { return Vec::new() };
     let what = format!("{} of its memory is on NUMA nodes far from its CPUs", percent(far));
-    let Some(found) = with_share(CauseKind::FarMemory, far * FAR_COST, what) else {
+    let share = evidence.far_cost.unwrap_or(far * FAR_COST);
+    let Some(found) = with_share(CauseKind::FarMemory, share, what) else {
         return Vec::new();
     };
     let nodes = now(evidence).map(|now| format!("it is to use memory nodes {}", now.mems_text()));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bayplan_node::mode::Mode;
 use bayplan_node::status::{ContainerStatus, Explanation, Status};
+use bayplan_rebalance::{Sample, far_cost};
 use bayplan_types::CpuSet;
 use jiff::{SignedDuration, Timestamp};
 
@@ -24,6 +25,8 @@ pub(crate) struct Evidence {
     pub(crate) explanation: Explanation,
     pub(crate) mode: Mode,
     pub(crate) measured: Measured,
+    /// Share of its time that memory on other nodes may cost, as of [`far_cost`].
+    pub(crate) far_cost: Option<f64>,
     /// What happened to it in the last hour, oldest first.
     pub(crate) events: Vec<EventView>,
     /// Containers that run on its CPUs: how many, and what they use.
@@ -68,6 +71,7 @@ impl Evidence {
             explanation,
             mode: Mode::Placing,
             measured: Measured::default(),
+            far_cost: None,
             events: Vec::new(),
             neighbours: Neighbours::default(),
             intruders: Vec::new(),
@@ -116,6 +120,15 @@ pub(crate) fn gather(explanation: Explanation, node: &Node<'_>) -> Evidence {
     Evidence {
         mode: node.status.mode,
         absent: absent(&measured, &now, node),
+        far_cost: audit.and_then(|it| {
+            let recent = it.recent.as_ref()?;
+            far_cost(&Sample {
+                far_memory: measured.far,
+                cache_misses: recent.cache_misses,
+                cycles_per_instruction: recent.cycles_per_instruction,
+                ..Sample::default()
+            })
+        }),
         measured,
         events: node.events.iter().filter(is_it).cloned().collect(),
         neighbours: neighbours(&now, node),

@@ -359,6 +359,18 @@ fn memory_that_is_far_or_lacking_and_block_devices_are_told() {
              bayplan journal --since 1d --container app
     "#]],
     );
+    // With the processor's counters: few misses.
+    let mut near = measured("2-3", Measured { far: Some(0.5), ..Measured::default() });
+    near.far_cost = Some(0.02);
+    check(
+        near,
+        expect![[r#"
+        1. 50.0 % of its memory is on NUMA nodes far from its CPUs (low, about 2 % of its time)
+           it is to use memory nodes 0
+           Help: the rebalancer in mode act brings back what is at most 1 GiB; else its memory is near after it has been started anew
+             kubectl -n shop delete pod web
+    "#]],
+    );
     let lacking = Measured {
         memory_stall: Some(0.3),
         io_stall: Some(0.06),
