@@ -291,29 +291,45 @@ fn each_measurement_that_lacks_is_told_with_the_reason() {
         let found = gathered_of((readings.0.as_ref(), readings.1.as_ref()), &probes).absent;
         expected.assert_eq(&found.join("\n"));
     };
-    check((None, None), off.clone(), expect![[r#"
+    check(
+        (None, None),
+        off.clone(),
+        expect![[r#"
         waiting, delays, moves and intrusions: probes are off, or the daemon has just been started
         CPU use, throttling, CPU stalls, memory stalls, I/O stalls: there are no two readings of its cgroup yet; ask again in a moment
-        far memory, kills: its cgroup has not been read yet; ask again in a moment"#]]);
-    check((None, Some(read(counted(9), 10))), off, expect![[r#"
+        far memory, kills: its cgroup has not been read yet; ask again in a moment"#]],
+    );
+    check(
+        (None, Some(read(counted(9), 10))),
+        off,
+        expect![[r#"
         waiting, delays, moves and intrusions: probes are off, or the daemon has just been started
         CPU use, throttling, CPU stalls, memory stalls, I/O stalls: there are no two readings of its cgroup yet; ask again in a moment
         far memory: the kernel tells of no memory on any node
-        kills: its memory.events has none"#]]);
-    check(pair(), refused, expect![[r#"
+        kills: its memory.events has none"#]],
+    );
+    check(
+        pair(),
+        refused,
+        expect![[r#"
         scheduler not counted: no BTF
         moves: the probes have not watched it for long enough
         throttling: its cpu.stat has none
         CPU stalls, memory stalls, I/O stalls: the kernel does not count stalls (PSI, psi=1 on its command line)
         far memory: the kernel tells of no memory on any node
-        kills: its memory.events has none"#]]);
-    check(pair(), json!([probe("scheduler", None)]), expect![[r#"
+        kills: its memory.events has none"#]],
+    );
+    check(
+        pair(),
+        json!([probe("scheduler", None)]),
+        expect![[r#"
         waiting: the probes have not watched it for long enough
         delays: the probes have not watched it for long enough
         throttling: its cpu.stat has none
         CPU stalls, memory stalls, I/O stalls: the kernel does not count stalls (PSI, psi=1 on its command line)
         far memory: the kernel tells of no memory on any node
-        kills: its memory.events has none"#]]);
+        kills: its memory.events has none"#]],
+    );
 }
 
 #[test]
