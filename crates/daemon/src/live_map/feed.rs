@@ -40,6 +40,8 @@ pub(crate) struct Feed {
     places: Arc<Semaphore>,
     /// A page has opened.
     opened: Arc<Notify>,
+    /// Another map under another configuration is kept, or none.
+    kept: Arc<Notify>,
 }
 
 impl Default for Feed {
@@ -49,6 +51,7 @@ impl Default for Feed {
             rates: watch::Sender::new(Bytes::new()),
             places: Arc::new(Semaphore::new(PAGES_MAX)),
             opened: Arc::default(),
+            kept: Arc::default(),
         }
     }
 }
@@ -78,6 +81,16 @@ impl Feed {
             let message = page.next().await?;
             Some((Ok(message), page))
         }))
+    }
+
+    /// Another map under another configuration is kept, or none.
+    pub(super) fn note_kept(&self) {
+        self.kept.notify_one();
+    }
+
+    /// Comes back after that.
+    pub(super) async fn kept_changed(&self) {
+        self.kept.notified().await;
     }
 
     fn has_pages(&self) -> bool {
@@ -147,7 +160,7 @@ impl Readings {
 enum News {
     /// A page has opened, and has nothing yet.
     Opened,
-    /// The state has changed.
+    /// The state has changed, or the map that is kept.
     Changed,
     /// It is time for rates.
     Due,
@@ -188,6 +201,7 @@ pub(crate) async fn run_feed(feed: Feed, mut sources: Sources) {
 async fn news(feed: &Feed, sources: &mut Sources, ticks: &mut Interval) -> Option<News> {
     tokio::select! {
         () = feed.opened.notified() => Some(News::Opened),
+        () = feed.kept_changed() => Some(News::Changed),
         changed = sources.changes.changed() => changed.ok().map(|()| News::Changed),
         _ = ticks.tick() => Some(News::Due),
     }

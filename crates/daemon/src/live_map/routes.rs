@@ -66,7 +66,8 @@ impl Api {
     pub(crate) async fn map_now(&self) -> Option<MapView> {
         let (status, topology) = (self.told_status().await?, self.reloader.topology().await);
         let view = MapView::of_status(&status, fingerprint(&topology), jiff::Timestamp::now());
-        Some(MapView { what_if: self.map.as_ref().and_then(LiveMap::kept_name), ..view })
+        let (what_if, what_if_at) = self.map.as_ref().and_then(LiveMap::kept_label).unzip();
+        Some(MapView { what_if, what_if_at, ..view })
     }
 }
 

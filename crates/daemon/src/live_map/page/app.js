@@ -158,9 +158,13 @@ async function pin(at) {
   remember();
   if (at) {
     try {
-      view.pinnedMap = at === "now" ? view.live : at === WHAT_IF ? await ask("/api/v1/map/what-if") : await time.map(at);
-      await prepare(other, view.pinnedMap);
+      const map = at === "now" ? view.live : at === WHAT_IF ? await ask("/api/v1/map/what-if") : await time.map(at);
+      // Another moment may have been chosen meanwhile, or none.
+      if (view.pinned !== at) return;
+      view.pinnedMap = map;
+      await prepare(other, map);
     } catch (error) {
+      if (view.pinned !== at) return;
       [view.pinned, view.problem] = [null, error.message];
     }
   }
@@ -203,7 +207,7 @@ function listen() {
     view.problem = null;
     if (time.at === null) await prepare(main, view.live);
     // Another one may be kept now, or none.
-    if (view.pinned === WHAT_IF) pin(view.live.what_if ? WHAT_IF : null);
+    if (view.pinned === WHAT_IF && view.live.what_if_at !== view.pinnedMap?.at) pin(view.live.what_if ? WHAT_IF : null);
     draw();
     refreshSoon();
   });
