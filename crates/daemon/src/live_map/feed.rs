@@ -143,6 +143,17 @@ impl Readings {
         }
     }
 
+    /// Why there are no shares of idle states.
+    fn idle_absent(&self) -> Option<&'static str> {
+        match &self.idle {
+            None => Some("the kernel tells of no idle states here, as in most virtual machines"),
+            Some(_) if self.idle_rates.is_empty() => {
+                Some("idle states are read every 8 s; there are no two readings yet")
+            }
+            Some(_) => None,
+        }
+    }
+
     /// Files are read on a thread of their own.
     async fn read_idle(&mut self) {
         let Some(mut reader) = self.idle.take() else { return };
@@ -218,6 +229,7 @@ async fn tell_rates(feed: &Feed, sources: &Sources, readings: &Readings) {
         let cpu = view.cpus.entry(*cpu).or_default();
         (cpu.deep, cpu.idle) = (Some(idle.deep), idle.states.clone());
     }
+    view.idle_absent = readings.idle_absent();
     send(&feed.rates, &view);
 }
 
@@ -254,6 +266,14 @@ mod tests {
         assert!(feed.open().is_some());
         drop(open);
         assert!(!feed.has_pages());
+    }
+
+    #[test]
+    fn a_machine_without_idle_states_says_so() {
+        let root = tempfile::tempdir().unwrap();
+        let idle = IdleReader::open(root.path());
+        let told = Readings { idle, ..Readings::default() }.idle_absent();
+        assert!(told.unwrap().contains("no idle states here"));
     }
 
     #[test]

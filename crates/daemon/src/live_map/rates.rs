@@ -25,6 +25,9 @@ pub(crate) struct RatesView {
     /// Why something is not counted, a sentence for each probe.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) absent: Vec<String>,
+    /// Why there are no shares of idle states; absent where there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) idle_absent: Option<&'static str>,
 }
 
 /// One container.

@@ -86,6 +86,7 @@ function legend({ list }) {
     const limits = ["", ...overlay.steps.map(overlay.text)];
     rows = limits.map((limit, at) => row(`o${at}`, "", at === 0 ? `below ${limits[1]}` : `from ${limit}`));
     rows.push(row("unknown", "?", "not known"), el("li", {}, overlay.unit));
+    if (view.overlay === "idle" && view.rates?.idle_absent) rows.push(el("li", { class: "absent" }, view.rates.idle_absent));
     if (!["use", "frequency", "idle"].includes(view.overlay)) rows.push(...(view.rates?.absent ?? []).map((text) => el("li", { class: "absent" }, text)));
   } else if (overlay.id === "lent") {
     rows = [row("lent", "l", "exclusive, lent to BestEffort containers while idle"), row("closed", "c", "shared, closed to other exclusive containers"), row("idle", "-", "idle for a container that holds other threads of the core")];
