@@ -4,7 +4,7 @@
 //! containers run on the reserved CPUs.
 
 use super::classes::{is_class, scheduling_of_type, use_class};
-use super::document::{Document, items, scalar, text_of};
+use super::document::{Document, find, items, scalar, text_of};
 use super::nri_plugins::{COMMON, classes_first, is_true, reserve_namespaces};
 use super::output::{Step, Yaml};
 use super::report::Fate;
@@ -23,7 +23,7 @@ pub(super) const BALLOONS: &[Rule] = &[
     ("reservedPoolNamespaces", Call(reserve_namespaces)),
     ("allocatorTopologyBalancing", Judge(for_all_types)),
     ("preferSpreadOnPhysicalCores", Judge(for_all_types)),
-    ("showContainersInNrt", Lost("the daemon publishes nothing in the cluster")),
+    ("showContainersInNrt", Lost("the zones that the agent publishes have no containers")),
     ("preserve.matchExpressions", Take("requests.preserve")),
     ("loadClasses", Call(load_classes)),
     ("balloonTypes", Call(types)),
@@ -58,7 +58,7 @@ const TYPE: &[Rule] = &[
     ("components", Convert("components", components)),
     ("componentCreation", Convert("componentCreation", creation)),
     ("schedulingClass", Call(scheduling_of_type)),
-    ("showContainersInNrt", Lost("the daemon publishes nothing in the cluster")),
+    ("showContainersInNrt", Lost("the zones that the agent publishes have no containers")),
     ("irqClaim", Lost("`isolation.interrupts` is about all interrupts that can be moved")),
     ("irqMode", Lost("`isolation.interrupts` is about all interrupts that can be moved")),
 ];
@@ -76,6 +76,14 @@ const RESERVED: &[Rule] = &[
     ("shareIdleCPUsInSame", Lost(RESERVED_SIZE)),
 ];
 
+/// Keys of a type with components: these choose the CPUs.
+const COMPOSITE: &[Rule] = &[
+    ("loads", Lost(OF_COMPONENTS)),
+    ("preferCloseToDevices", Lost(OF_COMPONENTS)),
+    ("preferFarFromDevices", Lost(OF_COMPONENTS)),
+];
+
+const OF_COMPONENTS: &str = "its components choose the CPUs: say it of their types";
 const RESERVED_SIZE: &str = "the reserved CPUs are those of `reservedCpus`";
 
 /// `BalloonsPolicy`.
@@ -122,7 +130,9 @@ fn types(walk: &mut Walk<'_>, place: &Place, node: &Node) {
         }
         let group = vec![Step::Key("groups".to_owned()), Step::Index(walk.list_len("groups"))];
         let place = place.writing(group);
-        walk.keys(TYPE, &place, item);
+        let own = if find(item, "components").is_some() { COMPOSITE } else { &[] };
+        let rules: Vec<Rule> = own.iter().chain(TYPE).copied().collect();
+        walk.keys(&rules, &place, item);
         if named(item, "default") {
             let why = "The type `default` takes what no other type takes.";
             walk.put(place.target("members.all"), Yaml::text("true"), why);
