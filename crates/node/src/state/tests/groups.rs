@@ -621,28 +621,32 @@ fn groups_of_a_higher_priority_get_cpus_back_first() {
     node.create(&["n/a/c", "100", "bayplan.dev/group=low"]);
     node.create(&["n/b/c", "100", "bayplan.dev/group=high"]);
     node.create(&["n/x/c", "100"]);
-    let mut told = vec![node.shown()];
+    let mut told = vec![format!("{machine}\n{}", node.shown())];
     for line in [
         "pack:1 numa:1 core:8 pu:1 mem:2 offline:1-4,7",
         "pack:1 numa:1 core:8 pu:1 mem:2 offline:1-4",
-        "pack:1 numa:1 core:8 pu:1 mem:2",
+        machine,
     ] {
         node.machine(line);
-        told.push(node.shown());
+        told.push(format!("{line}\n{}", node.shown()));
     }
     expect![[r#"
+        pack:1 numa:1 core:8 pu:1 mem:2
           high[0] : 3-4, n/b/c on 3-4
           low[0] : 1-2, n/a/c on 1-2
           n/x/c on 5-7
 
+        pack:1 numa:1 core:8 pu:1 mem:2 offline:1-4,7
           high[0] : 5, n/b/c on 5
           n/a/c on 6
           n/x/c on 6
 
+        pack:1 numa:1 core:8 pu:1 mem:2 offline:1-4
           high[0] : 5-6, n/b/c on 5-6
           n/a/c on 7
           n/x/c on 7
 
+        pack:1 numa:1 core:8 pu:1 mem:2
           high[0] : 5-6, n/b/c on 5-6
           n/a/c on 1-4,7
           n/x/c on 1-4,7
