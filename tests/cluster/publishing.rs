@@ -9,6 +9,8 @@ use crate::world::World;
 const OWN: &str = "/api/v1/nodes/n1";
 const OWN_STATUS: &str = "/api/v1/nodes/n1/status";
 const TOPOLOGY: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/n1";
+/// As Koordinator's scheduler reads it.
+const TOPOLOGY_READ: &str = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1";
 const FEATURES: &str = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/bayplan-system/nodefeatures/n1";
 /// Of no pods.
 const EMPTY: &str = "pfp0v001ef46db3751d8e999";
@@ -16,6 +18,7 @@ const EMPTY: &str = "pfp0v001ef46db3751d8e999";
 /// In the order in which each needs the one before.
 pub(crate) async fn the_node_is_published_and_withdrawn(world: &mut World) {
     zones_are_what_the_daemon_has(world).await;
+    annotations_of_koordinator_say_what_is_given(world).await;
     objects_of_other_publishers_stay(world).await;
     taints_follow_the_daemon(world).await;
     resources_are_repaired(world).await;
@@ -78,6 +81,46 @@ async fn zones_are_what_the_daemon_has(world: &mut World) {
             attribute(it, "nodeTopologyPodsFingerprint") != EMPTY && available(it) == expected
         })
         .await;
+}
+
+/// A value of an annotation.
+fn annotation(object: &Json, name: &str) -> Json {
+    let value = object["metadata"]["annotations"][name].as_str().unwrap_or_default();
+    serde_json::from_str(value).unwrap_or_default()
+}
+
+async fn annotations_of_koordinator_say_what_is_given(world: &World) {
+    let [own, _] = world.places().await.remove("default/counted/counted").unwrap();
+    let is_given = |object: &Json| {
+        let pods = annotation(object, "node.koordinator.sh/pod-cpu-allocs");
+        let pods = pods.as_array().cloned().unwrap_or_default();
+        pods.iter().any(|it| {
+            it["name"] == "counted"
+                && it["namespace"] == "default"
+                && it["cpuset"] == own
+                && it["managedByKubelet"] == true
+                && it["uid"].as_str().is_some_and(|uid| !uid.is_empty())
+        })
+    };
+    let object = world.until("CPUs that were given", TOPOLOGY_READ, is_given).await;
+    let cpus = annotation(&object, "node.koordinator.sh/cpu-topology");
+    let cpus = cpus["detail"].as_array().unwrap();
+    let (first, last) = (&cpus[0], &cpus[cpus.len() - 1]);
+    assert_eq!(*first, json!({ "id": 0, "core": 0, "socket": 0, "node": 0 }), "{object:#}");
+    assert_eq!(last["id"], cpus.len() - 1, "{object:#}");
+    let zones = object["zones"].as_array().unwrap();
+    let all = zones.iter().map(|it| {
+        let cpu = it["resources"].as_array().unwrap().iter().find(|it| it["name"] == "cpu");
+        cpu.unwrap()["allocatable"].as_str().unwrap().parse::<usize>().unwrap()
+    });
+    assert_eq!(all.sum::<usize>(), cpus.len(), "{object:#}");
+    let policy = annotation(&object, "kubelet.koordinator.sh/cpu-manager-policy");
+    assert_eq!(policy["reservedCPUs"], world.zones().await["withheld_cpus"], "{object:#}");
+    for pool in ["cpu-shared-pools", "be-cpu-shared-pools"] {
+        let pools = annotation(&object, &format!("node.koordinator.sh/{pool}"));
+        assert_eq!(pools.as_array().unwrap().len(), zones.len(), "{object:#}");
+    }
+    assert!(annotation(&object, "node.koordinator.sh/cpu-basic-info").is_object(), "{object:#}");
 }
 
 async fn objects_of_other_publishers_stay(world: &mut World) {

@@ -27,7 +27,8 @@ const BY_CHOICE: [&str; 7] = [
     include_str!("node-feature-definition.yaml"),
     include_str!("nri-definitions.yaml"),
 ];
-const PUBLISHED: &str = "node-topology,taints,cmk,power-classes,groups,condition,node-feature";
+const PUBLISHED: &str =
+    "node-topology,koordinator,taints,cmk,power-classes,groups,condition,node-feature";
 /// A label of what the machine of the test has.
 const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: {profile.node.kubernetes.io/wide: 'true'}, matchFeatures: [{feature: local.feature, matchExpressions: {bayplan.dev/numa-nodes: {op: Gt, value: ['1']}}}]}]}\n";
 /// The agent's service account.

@@ -278,7 +278,7 @@ pub(crate) struct AgentOptions {
     /// Make the first call within this time, later on one node than on the next; 0s: at once
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_start_within)]
     pub(crate) start_within: Duration,
-    /// Publish this beside the BayplanNode: node-topology, taints, cmk, power-classes, groups, condition, node-feature; may be given several times
+    /// Publish this beside the BayplanNode: node-topology, koordinator (with node-topology), taints, cmk, power-classes, groups, condition, node-feature; may be given several times
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) publish: Vec<bayplan_cluster::Part>,
     /// Let objects of this system in NAMESPACE (kube-system) configure the node where no BayplanConfig does: nri-plugins, cri-resmgr; may be given several times

@@ -68,12 +68,16 @@ pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<(
     let (world, known) = watch::channel(World::default());
     let (of_topology, of_node) = (known.clone(), known.clone());
     let (found, labels) = watch::channel(None);
-    let has_topology = options.parts.contains(&Part::NodeTopology);
+    let is_for_koordinator = options.parts.contains(&Part::Koordinator);
+    let has_topology = is_for_koordinator || options.parts.contains(&Part::NodeTopology);
     // Whether all was done for the NodeResourceTopology that can be.
     let (settled, is_settled) = watch::channel(!has_topology);
     let topology = async {
         match has_topology {
-            true => publish_node_topology(&cluster, &daemon, of_topology, &settled).await,
+            true => {
+                let known = (of_topology, &settled);
+                publish_node_topology(&cluster, &daemon, known, is_for_koordinator).await;
+            }
             false => withdraw_unchosen(|| cluster.withdraw_node_topology()).await,
         }
     };

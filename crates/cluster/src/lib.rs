@@ -20,6 +20,7 @@ mod feature_rules;
 mod feature_set;
 mod foreign;
 mod foreign_watch;
+mod koordinator;
 mod mistake;
 mod node_condition;
 mod node_feature;

@@ -5,7 +5,7 @@
 //! the scheduler panic; CPU time, memory or huge pages that no zone lists make pods that ask for them unschedulable, so each is listed in every zone, as 0
 //! where there is none; new figures are taken only together with a fingerprint of the pods that they are about.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -28,6 +28,10 @@ pub(crate) struct ZoneReport {
     /// A value of kubelet's `topologyManagerScope`.
     pub(crate) scope: String,
     pub(crate) zones: Vec<Zone>,
+    /// Pods with exclusive CPUs that Bayplan has chosen.
+    pub(crate) owners: Vec<Owner>,
+    /// CPUs that no scheduler can give to a pod, beside those of owners and those that a scheduler has given.
+    pub(crate) withheld_cpus: String,
     pub(crate) groups: Vec<Group>,
     pub(crate) group_types: Vec<GroupType>,
     pub(crate) cpu_classes: Vec<String>,
@@ -38,16 +42,37 @@ pub(crate) struct ZoneReport {
 #[serde(default)]
 pub(crate) struct Zone {
     pub(crate) node: u32,
+    pub(crate) cpus: String,
+    pub(crate) cores: Vec<Core>,
     /// Thousandths of CPUs.
     pub(crate) cpu_milli: Amount,
     memory_bytes: Option<Amount>,
     huge_pages: Vec<HugePages>,
     devices: Vec<Devices>,
     distances: Vec<Distance>,
-    shared_cpus: String,
+    pub(crate) shared_cpus: String,
+    pub(crate) lent_cpus: String,
     reserved_cpus: String,
     isolated_cpus: String,
     largest_l3_hole: usize,
+}
+
+/// A core, or the part of it that is in one NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Core {
+    /// Counts all cores of the machine.
+    pub(crate) core: u32,
+    pub(crate) package: u32,
+    pub(crate) cpus: String,
+}
+
+/// A pod with exclusive CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Owner {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) cpus: String,
 }
 
 /// What there is, what of that pods can have, and what of that a new pod can have.
@@ -111,7 +136,12 @@ impl ZoneReport {
 }
 
 /// The object of this node; it goes away with the Node object. `fingerprint`: of the pods that [`crate::exclusive_pods`] counts.
-pub(crate) fn node_topology(node: &NodeObject, report: &ZoneReport, fingerprint: &str) -> Json {
+pub(crate) fn node_topology(
+    node: &NodeObject,
+    report: &ZoneReport,
+    fingerprint: &str,
+    annotations: &BTreeMap<&'static str, String>,
+) -> Json {
     let NodeObject { name, uid, .. } = node;
     let zones: Vec<&Zone> = report.zones.iter().filter(|zone| zone.node <= ID_MAX).collect();
     let sizes = zones.iter().flat_map(|zone| zone.huge_pages.iter().map(|it| it.size_bytes));
@@ -133,6 +163,7 @@ pub(crate) fn node_topology(node: &NodeObject, report: &ZoneReport, fingerprint:
         "kind": "NodeResourceTopology",
         "metadata": {
             "name": name,
+            "annotations": annotations,
             "ownerReferences": [{ "apiVersion": "v1", "kind": "Node", "name": name, "uid": uid }],
         },
         "attributes": attributes,
@@ -232,7 +263,7 @@ mod tests {
     fn object() -> Json {
         let report: ZoneReport = serde_json::from_str(REPORT).unwrap();
         let node = NodeObject { name: "worker".into(), uid: "u".into(), ..NodeObject::default() };
-        node_topology(&node, &report, "pfp0v001")
+        node_topology(&node, &report, "pfp0v001", &BTreeMap::from([("a/b", "c".to_owned())]))
     }
 
     #[test]
@@ -264,7 +295,7 @@ mod tests {
               "hugepages-2Mi" "0"/"0"/"0"
               [{"name":"bayplan.dev/largest-l3-hole","value":"0"}]
             [{"name":"topologyManagerPolicy","value":"best-effort"},{"name":"topologyManagerScope","value":"pod"},{"name":"nodeTopologyPodsFingerprint","value":"pfp0v001"},{"name":"nodeTopologyPodsFingerprintMethod","value":"with-exclusive-resources"},{"name":"bayplan.dev/group/web[0]","value":"2-3"}]
-            {"name":"worker","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"worker","uid":"u"}]}"#]].assert_eq(&lines.join("\n"));
+            {"annotations":{"a/b":"c"},"name":"worker","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"worker","uid":"u"}]}"#]].assert_eq(&lines.join("\n"));
     }
 
     #[test]

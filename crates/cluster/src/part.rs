@@ -8,6 +8,8 @@ use std::str::FromStr;
 pub enum Part {
     /// The node's NodeResourceTopology.
     NodeTopology,
+    /// Koordinator's annotations on it.
+    Koordinator,
     /// Taints `bayplan.dev/not-ready` (taken away) and `bayplan.dev/draining`.
     Taints,
     /// CMK's label, taint and extended resources, where the configuration has its pools.
@@ -24,8 +26,9 @@ pub enum Part {
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 7] = [
+    pub const ALL: [Part; 8] = [
         Part::NodeTopology,
+        Part::Koordinator,
         Part::Taints,
         Part::Cmk,
         Part::PowerClasses,
@@ -38,6 +41,7 @@ impl Part {
     pub fn name(self) -> &'static str {
         match self {
             Part::NodeTopology => "node-topology",
+            Part::Koordinator => "koordinator",
             Part::Taints => "taints",
             Part::Cmk => "cmk",
             Part::PowerClasses => "power-classes",

@@ -18,10 +18,14 @@ use tokio::time::{Instant, sleep};
 use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, ask_json};
 use crate::exclusive_pods::Holding;
+use crate::koordinator::{Features, annotations, count_all_cpus};
 use crate::node_pods::{ByPod, watch_pods};
 use crate::node_topology::{ZoneReport, fingerprint, node_topology};
 use crate::said::Said;
 use crate::watching::{LOOK, REPAIR, World, spread};
+
+/// Koordinator's annotations, where they are chosen.
+type Annotations = BTreeMap<&'static str, String>;
 
 /// Between two writes: 12 a minute at most, and as many that only say that a pod is on its way.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -40,16 +44,26 @@ const WAIT: u64 = 15;
 
 type Pods = ByPod<Holding>;
 
-/// Runs until the process ends. `settled` becomes true when the object is written, or is another program's, or of a kind that the API server does not know.
+/// Runs until the process ends. `is_for_koordinator`: with annotations of Koordinator. `settled` becomes true when the object is written, or is another program's, or of a kind that the API server does not know.
 pub(crate) async fn publish_node_topology(
     cluster: &Cluster,
     daemon: &impl Daemon,
-    world: watch::Receiver<World>,
-    settled: &watch::Sender<bool>,
+    (world, settled): (watch::Receiver<World>, &watch::Sender<bool>),
+    is_for_koordinator: bool,
 ) {
     let (told, pods) = watch::channel(None);
-    let (written, coming, said) = (None, BTreeMap::new(), Said::default());
-    let publisher = Publisher { cluster, daemon, world, pods, settled, written, coming, said };
+    let publisher = Publisher {
+        cluster,
+        daemon,
+        world,
+        pods,
+        settled,
+        is_for_koordinator,
+        features: None,
+        written: None,
+        coming: BTreeMap::new(),
+        said: Said::default(),
+    };
     tokio::join!(watch_pods(cluster, &told, Holding::of), publisher.run());
 }
 
@@ -60,6 +74,9 @@ struct Publisher<'a, D> {
     pods: watch::Receiver<Pods>,
     /// Set when the object is written, or cannot be because of others.
     settled: &'a watch::Sender<bool>,
+    is_for_koordinator: bool,
+    /// What the daemon says of the processor, and when it was asked.
+    features: Option<(Features, Instant)>,
     written: Option<(Json, Instant)>,
     /// Pods that are bound and have not started, and since when.
     coming: BTreeMap<(String, String), Instant>,
@@ -95,8 +112,8 @@ impl<D: Daemon> Publisher<'_, D> {
         let node = self.world.borrow_and_update().node.clone();
         let pods = self.pods.borrow_and_update().clone();
         let (Some(node), Some(pods)) = (node, pods) else { return Duration::ZERO };
-        let mut report = match zones(self.daemon, None).await {
-            Ok(report) => report,
+        let (mut report, annotations) = match self.ask().await {
+            Ok(told) => told,
             Err(error) => {
                 self.say("daemon", &format!("no NodeResourceTopology is written: {error}"));
                 return LOOK;
@@ -117,7 +134,7 @@ impl<D: Daemon> Publisher<'_, D> {
             true => fingerprint([NO_POD]),
             false => fingerprint(counted),
         };
-        let object = node_topology(&node, &report, &fingerprint);
+        let object = node_topology(&node, &report, &fingerprint, &annotations);
         let is_known = |(written, at): &(Json, Instant)| *written == object && at.elapsed() < every;
         if self.written.as_ref().is_some_and(is_known) {
             return Duration::ZERO;
@@ -153,6 +170,25 @@ impl<D: Daemon> Publisher<'_, D> {
             *change = None;
         }
         pause
+    }
+
+    /// The daemon's figures, and the annotations.
+    async fn ask(&mut self) -> Result<(ZoneReport, Annotations), String> {
+        let mut report = zones(self.daemon, None).await?;
+        if !self.is_for_koordinator {
+            return Ok((report, Annotations::new()));
+        }
+        let features = match self.features.take().filter(|(_, at)| at.elapsed() < REPAIR) {
+            Some(known) => known,
+            None => {
+                let asked = ask_json(self.daemon, "/api/v1/features", "features").await?;
+                (asked, Instant::now())
+            }
+        };
+        let (features, _) = self.features.insert(features);
+        let told = annotations(&report, features)
+            .and_then(|told| count_all_cpus(&mut report).map(|()| told));
+        Ok((report, told.map_err(|error| format!("the daemon's CPUs cannot be read: {error}"))?))
     }
 
     fn say(&mut self, subject: &'static str, text: &str) {

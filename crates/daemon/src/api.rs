@@ -449,7 +449,7 @@ const ROUTES: [Route; 36] = [
         path: "/api/v1/zones",
         parameters: "`after`: `change` of the last answer, if any; `wait`: seconds to wait for another one, at most 30",
         reach: Reach::Socket,
-        answer: "`bayplan-zones/1`: what each NUMA node has for schedulers: capacity, what pods can have, what is left, devices of kubelet's plugins among it; groups",
+        answer: "`bayplan-zones/1`: what each NUMA node has for schedulers: capacity, what pods can have, what is left, devices of kubelet's plugins among it; cores, pods with exclusive CPUs, CPUs that no pod can have, groups",
         handler: || get(zones),
     },
     Route {

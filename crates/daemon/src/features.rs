@@ -31,6 +31,38 @@ pub(crate) struct FeaturesView {
     attributes: BTreeMap<&'static str, Attributes>,
     /// Things of one kind, each with names and values, by domain.
     instances: BTreeMap<&'static str, Vec<Attributes>>,
+    processor: Processor,
+}
+
+/// The processor in the words of the kernel, which differ from those of NFD.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct Processor {
+    /// `model name` in `/proc/cpuinfo`; absent on Arm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    /// `vendor_id` in `/proc/cpuinfo`; absent on Arm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vendor: Option<String>,
+    /// A core has several threads.
+    has_threads: bool,
+    /// Absent without the driver intel_pstate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    has_turbo: Option<bool>,
+    /// The mask of all parts of an L3 cache in hexadecimal digits; absent without cache allocation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    l3_mask: Option<String>,
+}
+
+fn processor(topology: &Topology, facts: &FeatureFacts) -> Processor {
+    let caches = topology.kernel().resctrl.iter().flat_map(|it| &it.caches);
+    let mask = caches.filter(|it| it.name == "L3" || it.name == "L3CODE").find_map(|it| it.mask);
+    Processor {
+        model: facts.cpu_model.get("model name").cloned(),
+        vendor: facts.cpu_model.get("vendor_id").cloned(),
+        has_threads: threads(topology) > 1,
+        has_turbo: facts.turbo,
+        l3_mask: mask.map(|it| format!("{it:x}")),
+    }
 }
 
 /// Everything that is known.
@@ -64,6 +96,7 @@ fn features(topology: &Topology, facts: &FeatureFacts, power: &PowerOffer) -> Fe
             ("memory.nv", persistent_memory(topology)),
             ("storage.block", disks(facts)),
         ]),
+        processor: processor(topology, facts),
     }
 }
 

@@ -14,6 +14,7 @@ use bayplan_types::Pinning;
 use bayplan_workload::{
     Admission, Agent, CreateOutcome, Mount, NewContainer, Pod, Resources, Ticket,
 };
+use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -23,7 +24,7 @@ use crate::enforcer::{Enforcement, asks_for_isolation, has_isolcpus_only};
 use crate::inbox::{NoPlace, Place};
 use crate::metrics::Metrics;
 use crate::nri_link::Link;
-use crate::pods::{Known, PodLookup};
+use crate::pods::{Known, PATIENCE, PodLookup};
 use crate::read_huge_pages::read_huge_pages;
 use crate::resources_dir::mounted_dir;
 use crate::sync::Syncer;
@@ -292,6 +293,21 @@ impl Gate {
         self.find_huge_pages(container).await;
     }
 
+    /// Tells the state of the pod of a container that is resized as kubelet has it now. Kubelet's watch and list tell the same, but not before the resize for certain: requests
+    /// would be those of before, or what cgroup settings tell, until the next list.
+    async fn see_pod(&self, container_id: &str, resources: Resources) {
+        let Some(pods) = self.pods.as_ref().filter(|it| it.has_kubelet()) else { return };
+        let asked = Timestamp::now();
+        let question = Event::ResizeAsked(container_id.to_owned(), resources);
+        let answered = self.ask(question, Instant::now() + PATIENCE).await;
+        let Ok(Answer::PodUid(Some(uid))) = answered else { return };
+        if let Some(pod) = pods.pod_now(&uid).await {
+            let seen = Event::PodsSeen(vec![pod], asked);
+            // What is decided later is decided after this.
+            drop(self.ask(seen, Instant::now() + PATIENCE).await);
+        }
+    }
+
     /// Looks up which disks its volumes are on. The table of mounts and sysfs are read in a millisecond or two; a container that nothing is known of is better than one
     /// that waits.
     async fn find_disks(&self, container: &mut NewContainer) {
@@ -463,6 +479,7 @@ impl Agent for Gate {
             Ok(place) => place,
             Err(why) => return self.undecided(why),
         };
+        self.see_pod(container_id, resources).await;
         let id = container_id.to_owned();
         let (first, last) = (Event::TryResize(id.clone(), resources), Event::Resize(id, resources));
         let decided = self.decide_twice(place, first, last).await;
@@ -519,6 +536,8 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
+    use bayplan_cri::kubelet_api::fake::{FakeKubelet, FakePod, Manner};
+    use tokio::net::UnixListener;
     use tokio::sync::watch;
 
     use super::*;
@@ -526,6 +545,67 @@ mod tests {
     use crate::enforcer::{Questions, RuntimeCalls};
     use crate::inbox::{Events, inbox};
     use crate::runtime::model::ModelRuntime;
+
+    /// What the loop hears of a resize while kubelet is like this.
+    async fn resize_while(manner: Manner, uid: Option<&str>) -> Vec<&'static str> {
+        let (dir, kubelet) = (tempfile::tempdir().unwrap(), FakeKubelet::default());
+        kubelet.set_pods(vec![FakePod { uid: "uid-web".into(), ..FakePod::default() }]);
+        kubelet.set_manner(manner);
+        let path = dir.path().join("pods.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        tokio::spawn(async move { kubelet.serve(listener, std::future::pending()).await });
+        let config = Config {
+            kubelet_pods_socket: Some(path),
+            pod_resources_socket: None,
+            decision_timeout: Duration::from_secs(60),
+            ..Config::default()
+        };
+        let lookup = PodLookup::new(&config, Arc::default());
+        let (gate, mut events) = gate(config);
+        let gate = gate.with_pods(lookup);
+        let heard = async {
+            let mut heard = Vec::new();
+            loop {
+                let envelope = events.0.recv().await.unwrap();
+                let (name, answer) = match envelope.event {
+                    Event::ResizeAsked(..) => ("asked", Answer::PodUid(uid.map(str::to_owned))),
+                    Event::PodsSeen(pods, _) => {
+                        assert_eq!(pods[0].uid, "uid-web");
+                        ("seen", Answer::Done)
+                    }
+                    Event::TryResize(..) => ("resize", Answer::Admission(Admission::PassThrough)),
+                    event => panic!("{event:?}"),
+                };
+                heard.push(name);
+                envelope.answer.send(answer).unwrap();
+                if name == "resize" {
+                    return heard;
+                }
+            }
+        };
+        let (admission, heard) = tokio::join!(gate.resize("id", Resources::default()), heard);
+        assert_eq!(admission, Admission::PassThrough);
+        heard
+    }
+
+    #[tokio::test]
+    async fn a_resize_is_decided_by_what_kubelet_knows_then_if_it_tells_in_time() {
+        let known = Some("uid-web");
+        for (manner, uid) in [
+            (Manner::Never, known),
+            (Manner::Nonsense, known),
+            (Manner::Well, Some("uid-gone")),
+            (Manner::Well, None),
+        ] {
+            assert_eq!(resize_while(manner, uid).await, ["asked", "resize"], "{manner:?} {uid:?}");
+        }
+        // On a busy machine it may be late.
+        let mut tries = 0;
+        while resize_while(Manner::Well, known).await != ["asked", "seen", "resize"] {
+            tries += 1;
+            assert!(tries < 5, "not told");
+        }
+    }
 
     /// A gate to a loop that answers nothing.
     fn gate(config: Config) -> (Gate, Events) {

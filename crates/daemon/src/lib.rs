@@ -59,6 +59,7 @@ mod test_support;
 mod unconfirmed;
 mod why;
 mod writer;
+mod zone_cpus;
 mod zone_devices;
 mod zones;
 

@@ -1,7 +1,7 @@
 //! What kubelet knows of pods, by its local sockets, or else what the agent tells of them. In: a pod's uid or name. Out: exact requests, extended resources, live annotations,
 //! and the devices of a container, if kubelet tells of them in time.
 //!
-//! Nothing here is needed for a container to be placed. A creation waits for kubelet for [`PATIENCE`] at most; after some questions without an answer a
+//! Nothing here is needed for a container to be placed. A creation, and a resize in place, waits for kubelet for [`PATIENCE`] at most; after some questions without an answer a
 //! socket is left alone for a while ([`Breaker`]), so that a kubelet that is stuck, or has no such socket, costs nothing. Kubelet has a pod before it asks the
 //! runtime for its sandbox, so a pod that it does not know is a pod that is gone.
 
@@ -28,8 +28,8 @@ use crate::metrics::Metrics;
 use breaker::Breaker;
 use told::ToldPods;
 
-/// A creation waits this long at most for what kubelet knows.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// A creation, and a resize, waits this long at most for what kubelet knows.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 /// All pods are asked for this often: kubelet's watch does not tell of annotations that change.
 const LIST_EVERY: Duration = Duration::from_secs(10);
 /// One list may take this long.
@@ -142,18 +142,23 @@ impl PodLookup {
         Known { pod, devices }
     }
 
+    /// Whether kubelet can be asked for pods.
+    pub(crate) fn has_kubelet(&self) -> bool {
+        self.pods.is_some()
+    }
+
+    /// What kubelet knows of a pod that runs, after [`PATIENCE`] at most.
+    pub(crate) async fn pod_now(&self, uid: &str) -> Option<PodFacts> {
+        let line = self.pods.as_ref()?;
+        let asked = line.ask(|| line.client.get(uid)).await;
+        self.in_time(asked, uid).flatten()
+    }
+
     async fn pod(&self, uid: &str, of: [&str; 2]) -> Option<PodFacts> {
         if uid.is_empty() {
             return None;
         }
-        let of_kubelet = match &self.pods {
-            Some(line) => {
-                let asked = line.ask(|| line.client.get(uid)).await;
-                self.in_time(asked, uid).flatten()
-            }
-            None => None,
-        };
-        of_kubelet.or_else(|| self.told.get(uid, of))
+        self.pod_now(uid).await.or_else(|| self.told.get(uid, of))
     }
 
     async fn devices(&self, [namespace, pod, container]: [&str; 3]) -> Vec<AssignedDevices> {

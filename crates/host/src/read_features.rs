@@ -20,7 +20,7 @@ const CONFIG_MAX: u64 = 4 << 20;
 pub struct FeatureFacts {
     /// `flags` of the first CPU in `/proc/cpuinfo`, `Features` on Arm.
     pub cpu_flags: Vec<String>,
-    /// `vendor_id`, `cpu family` and `model` of the first CPU.
+    /// `vendor_id`, `cpu family`, `model` and `model name` of the first CPU.
     pub cpu_model: BTreeMap<String, String>,
     /// `intel_pstate/status`.
     pub pstate: Option<String>,
@@ -116,7 +116,7 @@ impl Reader<'_> {
                 "flags" | "Features" => {
                     flags = value.split_ascii_whitespace().map(str::to_owned).collect();
                 }
-                "vendor_id" | "cpu family" | "model" => {
+                "vendor_id" | "cpu family" | "model" | "model name" => {
                     model.insert(key.to_owned(), value.to_owned());
                 }
                 _ => {}
@@ -203,7 +203,7 @@ mod tests {
     const FILES: &[(&str, &str)] = &[
         (
             "proc/cpuinfo",
-            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: fma avx512bw\n\nprocessor : 1\nflags : sse\n",
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon\nflags\t\t: fma avx512bw\n\nprocessor : 1\nflags : sse\n",
         ),
         ("sys/devices/system/cpu/intel_pstate/status", "active\n"),
         ("sys/devices/system/cpu/intel_pstate/no_turbo", "0\n"),
@@ -244,6 +244,7 @@ mod tests {
                 cpu_model: {
                     "cpu family": "6",
                     "model": "143",
+                    "model name": "Xeon",
                     "vendor_id": "GenuineIntel",
                 },
                 pstate: Some(

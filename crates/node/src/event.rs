@@ -50,6 +50,8 @@ pub enum Event {
     Ended(String),
     /// The runtime says that the container with this id has ended by itself, and how.
     Exited(String, String),
+    /// Which pod is to be asked for before this change of a container's resources is decided?
+    ResizeAsked(String, Resources),
     /// Kubelet changes a container's resources. As with `TryAdmit`, a refusal is not the last word.
     TryResize(String, Resources),
     /// Kubelet changes a container's resources, and this is the last word.
@@ -235,6 +237,8 @@ pub enum Answer {
     Occupancy(Box<Occupancy>),
     /// To `Starting` and `Turn`: the step after which it is as it is now; `None`: an unmanaged container, or nothing is new.
     Since(Option<u64>),
+    /// To `ResizeAsked`: the pod's uid; `None`: nothing is known of the container, or nothing changes.
+    PodUid(Option<String>),
     /// To `PoolEnvironment`; `None`: it is in no pool that CMK's words name.
     PoolEnvironment(Option<Vec<(String, String)>>),
     /// To `Explain`; empty when nothing matches.

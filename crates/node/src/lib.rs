@@ -51,4 +51,4 @@ pub mod turned;
 pub mod unasked;
 
 pub use reconfigure::{ChangedConfig, Shift};
-pub use state::{NodeState, NodeZones};
+pub use state::{NodeState, NodeZones, PodCpus};

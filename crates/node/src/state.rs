@@ -46,7 +46,7 @@ pub(crate) mod view;
 mod writes;
 mod zones;
 
-pub use zones::NodeZones;
+pub use zones::{NodeZones, PodCpus};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

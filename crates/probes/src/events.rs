@@ -17,7 +17,7 @@ pub enum CounterChoice {
     Off,
 }
 
-/// Something that is counted (`perf_event_open(2)`, `PERF_TYPE_HARDWARE` and `PERF_TYPE_SOFTWARE`).
+/// Something that is counted (`perf_event_open(2)`; those of caches as `last_level.rs` says).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
     /// Cycles of the processor while it was not idle.
@@ -26,7 +26,7 @@ pub enum Event {
     Instructions,
     /// Cycles at a fixed frequency.
     ReferenceCycles,
-    /// Accesses to the cache that the kernel takes for the last one: L3 on Intel's processors, L2 on AMD's, L1 on Arm's.
+    /// Accesses to the last-level cache; where a core does not count them, to a nearer one: L2 on AMD's processors before Zen 3, L1 on some of Arm.
     CacheReferences,
     /// Those that found nothing there.
     CacheMisses,

@@ -11,6 +11,7 @@ mod cost;
 mod counting;
 mod events;
 mod intruder;
+mod last_level;
 mod places;
 mod pmu;
 mod probes;

@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, Counter};
 
+use crate::last_level::LastLevel;
 use crate::{CounterChoice, Event, Refusal};
 
 /// Where the kernel lists the units that count (Documentation/ABI/testing/sysfs-bus-event_source-devices).
@@ -22,6 +23,7 @@ pub(crate) struct Pmu {
     /// At least one. Each kind of CPUs has all of them.
     pub(crate) events: Vec<Event>,
     kinds: Vec<CoreKind>,
+    last_level: LastLevel,
 }
 
 /// CPUs with counters of their own kind, on machines with several kinds.
@@ -47,7 +49,8 @@ impl Pmu {
         let kinds = read_kinds(Path::new(DEVICES));
         let of_kinds = kinds.iter().filter_map(|kind| kind.cpus.intersection(online).first());
         let tried: Vec<CpuId> = online.first().into_iter().chain(of_kinds).collect();
-        let pmu = Pmu { events: Vec::new(), kinds };
+        let last_level = LastLevel::read(Path::new(DEVICES));
+        let pmu = Pmu { events: Vec::new(), kinds, last_level };
         let events = choose(choice.events(), &tried, |cpu, events| pmu.open_group(cpu, events));
         match events {
             Ok(events) => Ok(Pmu { events, ..pmu }),
@@ -85,8 +88,8 @@ impl Pmu {
             Event::Cycles => Builder::new(Hardware::CPU_CYCLES),
             Event::Instructions => Builder::new(Hardware::INSTRUCTIONS),
             Event::ReferenceCycles => Builder::new(Hardware::REF_CPU_CYCLES),
-            Event::CacheReferences => Builder::new(Hardware::CACHE_REFERENCES),
-            Event::CacheMisses => Builder::new(Hardware::CACHE_MISSES),
+            Event::CacheReferences => self.last_level.references(),
+            Event::CacheMisses => self.last_level.misses(),
             Event::PageFaults => Builder::new(Software::PAGE_FAULTS),
             Event::ContextSwitches => Builder::new(Software::CONTEXT_SWITCHES),
             Event::CpuClock => Builder::new(Software::CPU_CLOCK),
@@ -98,8 +101,15 @@ impl Pmu {
             .include_hv()
             .enabled(leader.is_some());
         let plain = builder.attrs().config;
-        if let Some(kind) = self.kind_of(cpu, event) {
-            builder.attrs_mut().config = plain | u64::from(kind.number) << PMU_TYPE_SHIFT;
+        match self.kind_of(cpu, event) {
+            // Of these the kind is the type.
+            Some(kind) if self.last_level.is_raw(event) => {
+                builder.attrs_mut().type_ = kind.number;
+            }
+            Some(kind) => {
+                builder.attrs_mut().config = plain | u64::from(kind.number) << PMU_TYPE_SHIFT;
+            }
+            None => {}
         }
         let build = |builder: &Builder<'_>, leader: Option<&mut Counter>| match leader {
             Some(leader) => builder.build_with_group(leader),
@@ -221,7 +231,7 @@ mod tests {
         let names: Vec<(&str, u32)> =
             kinds.iter().map(|kind| (kind.name.as_str(), kind.number)).collect();
         assert_eq!(names, [("cpu_atom", 10), ("cpu_core", 4)]);
-        let pmu = Pmu { events: Vec::new(), kinds };
+        let pmu = Pmu { events: Vec::new(), kinds, last_level: LastLevel::Kernel };
         let number = |cpu, event| pmu.kind_of(CpuId(cpu), event).map(|kind| kind.number);
         assert_eq!(number(16, Event::Cycles), Some(10));
         assert_eq!(number(3, Event::CacheMisses), Some(4));

@@ -171,7 +171,7 @@ const EVENTS: [(Event, &str, &str); 7] = [
     (
         Event::CacheReferences,
         "container_cache_references",
-        "Accesses of the container to the cache that the kernel counts as the last one: L3 on Intel, L2 on AMD, L1 on Arm",
+        "Accesses of the container to the last-level cache: L3 on Intel, on AMD from Zen 3 on, and on Arm cores that count it; L2 on older AMD, L1 on other Arm cores",
     ),
     (Event::CacheMisses, "container_cache_misses", "Those that found nothing there"),
     (Event::PageFaults, "container_page_faults", "Page faults while the container ran"),

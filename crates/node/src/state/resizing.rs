@@ -76,6 +76,14 @@ impl NodeState {
         updated_resources(spec, update, &self.rules, self.ledger.pools().memory())
     }
 
+    /// The uid of the container's pod, if this update changes its resources.
+    pub(super) fn pod_to_ask(&self, runtime_id: &str, update: Resources) -> Option<String> {
+        let id = self.by_runtime_id.get(runtime_id)?;
+        let spec = &self.containers.get(id)?.spec;
+        let changes = self.updated_resources(spec, update) != spec.resources;
+        (changes && !spec.pod.uid.is_empty()).then(|| spec.pod.uid.clone())
+    }
+
     fn resize_one(
         &mut self,
         runtime_id: &str,

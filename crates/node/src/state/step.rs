@@ -78,6 +78,9 @@ impl NodeState {
             Event::Started(id) => self.started(&id),
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
             Event::Exited(id, how) => self.ended(&id, &how, now),
+            Event::ResizeAsked(id, update) => {
+                Step::new(Answer::PodUid(self.pod_to_ask(&id, update)))
+            }
             Event::TryResize(id, resources) | Event::Resize(id, resources)
                 if self.is_restored() =>
             {

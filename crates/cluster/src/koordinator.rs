@@ -1,0 +1,232 @@
+//! Koordinator's annotations on a NodeResourceTopology, without which its scheduler finds no CPUs to choose from. In: what the daemon says of each NUMA node and of the
+//! processor. Out: the annotations by name.
+//!
+//! Rules of the reader (koordinator, `pkg/scheduler/plugins/nodenumaresource/topology_options.go`): CPUs in `pod-cpu-allocs` are not given again, but only those of entries with a
+//! uid and `managedByKubelet`, which for the reader means "not chosen by me"; pods for which it has chosen CPUs are in its own books, and listed here they would be subtracted
+//! twice. `reservedCPUs` counts whatever the policy is.
+
+use std::collections::BTreeMap;
+
+use bayplan_types::{CpuSet, ParseSetError};
+use serde::{Deserialize, Serialize};
+
+use crate::node_topology::{Zone, ZoneReport};
+
+const CPU_TOPOLOGY: &str = "node.koordinator.sh/cpu-topology";
+const POD_CPU_ALLOCS: &str = "node.koordinator.sh/pod-cpu-allocs";
+const CPU_SHARED_POOLS: &str = "node.koordinator.sh/cpu-shared-pools";
+const BE_CPU_SHARED_POOLS: &str = "node.koordinator.sh/be-cpu-shared-pools";
+const CPU_BASIC_INFO: &str = "node.koordinator.sh/cpu-basic-info";
+const CPU_MANAGER_POLICY: &str = "kubelet.koordinator.sh/cpu-manager-policy";
+
+/// Of the daemon's answer to `GET /api/v1/features`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Features {
+    processor: Processor,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Processor {
+    model: String,
+    vendor: String,
+    has_threads: bool,
+    has_turbo: bool,
+    l3_mask: String,
+}
+
+#[derive(Serialize)]
+struct CpuTopology {
+    detail: Vec<CpuInfo>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct CpuInfo {
+    id: u32,
+    core: u32,
+    socket: u32,
+    node: u32,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodCpuAlloc<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    cpuset: &'a str,
+    managed_by_kubelet: bool,
+}
+
+#[derive(Serialize)]
+struct CpuSharedPool {
+    socket: u32,
+    node: u32,
+    cpuset: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CpuManagerPolicy<'a> {
+    policy: &'static str,
+    #[serde(rename = "reservedCPUs", skip_serializing_if = "str::is_empty")]
+    reserved_cpus: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CpuBasicInfo<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    cpu_model: &'a str,
+    #[serde(skip_serializing_if = "is_false")]
+    hyper_thread_enabled: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    turbo_enabled: bool,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    cat_l3_cbm_mask: &'a str,
+    #[serde(rename = "vendorID", skip_serializing_if = "str::is_empty")]
+    vendor_id: &'a str,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_false(it: &bool) -> bool {
+    !it
+}
+
+/// All annotations.
+///
+/// # Errors
+/// The daemon has told a list of CPUs that is none.
+pub(crate) fn annotations(
+    report: &ZoneReport,
+    features: &Features,
+) -> Result<BTreeMap<&'static str, String>, ParseSetError> {
+    let mut detail: Vec<CpuInfo> = Vec::new();
+    for zone in &report.zones {
+        detail.extend(cpus_of(zone)?);
+    }
+    detail.sort();
+    let alloc = report.owners.iter().map(|it| PodCpuAlloc {
+        namespace: &it.namespace,
+        name: &it.name,
+        uid: &it.uid,
+        cpuset: &it.cpus,
+        managed_by_kubelet: true,
+    });
+    let policy = CpuManagerPolicy { policy: "none", reserved_cpus: &report.withheld_cpus };
+    let of = &features.processor;
+    let basics = CpuBasicInfo {
+        cpu_model: &of.model,
+        hyper_thread_enabled: of.has_threads,
+        turbo_enabled: of.has_turbo,
+        cat_l3_cbm_mask: &of.l3_mask,
+        vendor_id: &of.vendor,
+    };
+    Ok(BTreeMap::from([
+        (CPU_TOPOLOGY, text(&CpuTopology { detail })),
+        (POD_CPU_ALLOCS, text(&alloc.collect::<Vec<_>>())),
+        (CPU_SHARED_POOLS, text(&pools(report, false)?)),
+        (BE_CPU_SHARED_POOLS, text(&pools(report, true)?)),
+        (CPU_MANAGER_POLICY, text(&policy)),
+        (CPU_BASIC_INFO, text(&basics)),
+    ]))
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn cpus_of(zone: &Zone) -> Result<Vec<CpuInfo>, ParseSetError> {
+    let mut cpus = Vec::new();
+    for it in &zone.cores {
+        let info = |id| CpuInfo { id, core: it.core, socket: it.package, node: zone.node };
+        cpus.extend(it.cpus.parse::<CpuSet>()?.iter().map(|cpu| info(cpu.0)));
+    }
+    Ok(cpus)
+}
+
+/// CPUs that containers share, by NUMA node; for BestEffort containers with those that are lent to them.
+fn pools(report: &ZoneReport, are_best_effort: bool) -> Result<Vec<CpuSharedPool>, ParseSetError> {
+    let mut pools = Vec::new();
+    for zone in &report.zones {
+        let mut cpus: CpuSet = zone.shared_cpus.parse()?;
+        if are_best_effort {
+            cpus.union_with(&zone.lent_cpus.parse()?);
+        }
+        let socket = zone.cores.first().map_or(0, |it| it.package);
+        if !cpus.is_empty() {
+            pools.push(CpuSharedPool { socket, node: zone.node, cpuset: cpus.to_string() });
+        }
+    }
+    Ok(pools)
+}
+
+/// Makes CPU time that pods can have what the reader subtracts from: all CPUs of each zone. It subtracts reserved CPUs and those of owners itself, and its own pods'.
+pub(crate) fn count_all_cpus(report: &mut ZoneReport) -> Result<(), ParseSetError> {
+    for zone in &mut report.zones {
+        let cpus = zone.cpus.parse::<CpuSet>()?.len();
+        zone.cpu_milli.allocatable = u64::try_from(cpus).unwrap_or(u64::MAX).saturating_mul(1000);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    const REPORT: &str = r#"{"zones": [
+        {"node": 0, "cpus": "0-1,4-5", "cpu_milli": {"capacity": 2000, "allocatable": 2000, "available": 0}, "shared_cpus": "5", "lent_cpus": "1",
+         "cores": [{"core": 0, "package": 0, "cpus": "0,4"}, {"core": 1, "package": 0, "cpus": "1,5"}]},
+        {"node": 1, "cpus": "2-3,6-7", "shared_cpus": "3,6-7", "cores": [{"core": 2, "package": 1, "cpus": "2,6"}, {"core": 3, "package": 1, "cpus": "3,7"}]},
+        {"node": 2}],
+        "owners": [{"namespace": "shop", "name": "web", "uid": "u-1", "cpus": "1-2"}], "withheld_cpus": "0,4"}"#;
+
+    fn check(report: &ZoneReport, features: &str, expected: expect_test::Expect) {
+        let features: Features = serde_json::from_str(features).unwrap();
+        let found = annotations(report, &features).unwrap();
+        let lines = found.iter().map(|(name, value)| format!("{name} {value}\n"));
+        expected.assert_eq(&lines.collect::<String>());
+    }
+
+    #[test]
+    fn annotations_have_the_form_of_koordlet() {
+        let report: ZoneReport = serde_json::from_str(REPORT).unwrap();
+        check(
+            &report,
+            r#"{"format": "x", "processor": {"model": "Xeon", "vendor": "GenuineIntel", "has_threads": true, "has_turbo": true, "l3_mask": "fff"}}"#,
+            expect![[r#"
+                kubelet.koordinator.sh/cpu-manager-policy {"policy":"none","reservedCPUs":"0,4"}
+                node.koordinator.sh/be-cpu-shared-pools [{"socket":0,"node":0,"cpuset":"1,5"},{"socket":1,"node":1,"cpuset":"3,6-7"}]
+                node.koordinator.sh/cpu-basic-info {"cpuModel":"Xeon","hyperThreadEnabled":true,"turboEnabled":true,"catL3CbmMask":"fff","vendorID":"GenuineIntel"}
+                node.koordinator.sh/cpu-shared-pools [{"socket":0,"node":0,"cpuset":"5"},{"socket":1,"node":1,"cpuset":"3,6-7"}]
+                node.koordinator.sh/cpu-topology {"detail":[{"id":0,"core":0,"socket":0,"node":0},{"id":1,"core":1,"socket":0,"node":0},{"id":2,"core":2,"socket":1,"node":1},{"id":3,"core":3,"socket":1,"node":1},{"id":4,"core":0,"socket":0,"node":0},{"id":5,"core":1,"socket":0,"node":0},{"id":6,"core":2,"socket":1,"node":1},{"id":7,"core":3,"socket":1,"node":1}]}
+                node.koordinator.sh/pod-cpu-allocs [{"namespace":"shop","name":"web","uid":"u-1","cpuset":"1-2","managedByKubelet":true}]
+            "#]],
+        );
+        check(
+            &ZoneReport::default(),
+            "{}",
+            expect![[r#"
+                kubelet.koordinator.sh/cpu-manager-policy {"policy":"none"}
+                node.koordinator.sh/be-cpu-shared-pools []
+                node.koordinator.sh/cpu-basic-info {}
+                node.koordinator.sh/cpu-shared-pools []
+                node.koordinator.sh/cpu-topology {"detail":[]}
+                node.koordinator.sh/pod-cpu-allocs []
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_the_reader_subtracts_from_is_every_cpu() {
+        let mut report: ZoneReport = serde_json::from_str(REPORT).unwrap();
+        count_all_cpus(&mut report).unwrap();
+        let all: Vec<u64> = report.zones.iter().map(|it| it.cpu_milli.allocatable).collect();
+        assert_eq!(all, [4000, 4000, 0]);
+        report.zones[1].cpus = "two".to_owned();
+        assert!(count_all_cpus(&mut report).is_err());
+    }
+}
