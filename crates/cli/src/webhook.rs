@@ -20,5 +20,5 @@ pub(crate) fn run(options: args::WebhookOptions) -> anyhow::Result<()> {
     };
     // It waits nearly always.
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run_webhook(options))
+    runtime.block_on(run_webhook(options, bayplan_daemon::serve_reviews))
 }

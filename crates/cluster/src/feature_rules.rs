@@ -219,13 +219,16 @@ pub(crate) fn is_writable(name: &str) -> bool {
     OWN.contains(&prefix) || FREE.into_iter().any(|it| is_below(prefix, it))
 }
 
+/// Whether the API server takes it as the name of a label.
+pub(crate) fn is_label_name(name: &str) -> bool {
+    let (prefix, last) = name.split_once('/').unwrap_or(("", name));
+    is_last_name(last) && (prefix.is_empty() != name.contains('/')) && is_prefix(prefix)
+}
+
 fn check_label(name: &str, value: &str) -> anyhow::Result<()> {
     ensure!(is_label_value(value), "`{value}` of the label {name} cannot be a label's value");
-    let (prefix, last) = name.split_once('/').unwrap_or(("", name));
-    ensure!(
-        is_last_name(last) && (prefix.is_empty() != name.contains('/')) && is_prefix(prefix),
-        "`{name}` cannot be the name of a label"
-    );
+    ensure!(is_label_name(name), "`{name}` cannot be the name of a label");
+    let (prefix, _) = name.split_once('/').unwrap_or(("", name));
     let is_free = FREE.into_iter().any(|it| is_below(prefix, it));
     if !is_free && ["kubernetes.io", "k8s.io"].into_iter().any(|it| is_below(prefix, it)) {
         bail!("the label {name} is Kubernetes' own; expected one below {}", FREE.join(" or "));

@@ -54,7 +54,7 @@ pub use object::{ConfigObject, NodeCondition, NodeObject, OwnedKeys};
 pub use part::Part;
 pub use precedence::{Choice, GROUP_LABEL, choose};
 pub use report::NodeReport;
-pub use webhook::{WebhookOptions, run_webhook};
+pub use webhook::{TlsListener, WebhookOptions, run_webhook};
 
 /// The group of the custom resources.
 pub const GROUP: &str = "bayplan.dev";

@@ -13,30 +13,44 @@ mod store;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use jiff::Timestamp;
 use kube::Client;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 
 use self::colocation::Known;
 use self::follow::follow_profiles;
-use self::server::{Certificate, TlsListener};
-use self::store::Store;
+use self::server::Certificate;
+pub use self::server::TlsListener;
+use self::store::{Kept, Store};
+use crate::said::Said;
 
 /// The API server bounds objects at 3 MiB in JSON.
-const REVIEW_MAX: usize = 4 << 20;
+const REVIEW_MAX: usize = (BODIES_KIB_MAX as usize) << 10;
 /// How often the certificate is looked at: where it is stored, and whether the configuration still trusts it.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// After a look that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// The API server waits no longer for an answer.
+const REVIEW_TIME_MAX: Duration = Duration::from_secs(2);
+/// Of all bodies that are read and answered at the same time, in KiB: one of the largest, or several dozens of usual pods.
+const BODIES_KIB_MAX: u32 = 4 << 10;
+/// A small body costs as much as this, in KiB.
+const BODY_KIB_MIN: u32 = 64;
+/// Profiles that are not listed after this time are not waited for: their kind may not be installed.
+const PROFILES_WAIT: Duration = Duration::from_secs(30);
 
 /// What it is told on the command line.
 #[derive(Clone, Debug)]
@@ -57,11 +71,14 @@ pub struct WebhookOptions {
     pub has_profiles: bool,
 }
 
-/// Serves until the process ends.
+/// Runs until the process ends. `serve` answers HTTP on a listener by these routes, within limits for connections.
 ///
 /// # Errors
 /// It cannot listen, or there is no certificate in the named directory.
-pub async fn run_webhook(options: WebhookOptions) -> anyhow::Result<()> {
+pub async fn run_webhook<F: Future<Output = ()>>(
+    options: WebhookOptions,
+    serve: impl FnOnce(TlsListener, Router) -> F,
+) -> anyhow::Result<()> {
     let certificate = Certificate::default();
     match options.certificate.clone() {
         Some(dir) => {
@@ -71,20 +88,32 @@ pub async fn run_webhook(options: WebhookOptions) -> anyhow::Result<()> {
         None => {
             let WebhookOptions { namespace, secret, configuration, names, .. } = &options;
             let store = Store::new(client().await?, namespace, [secret, configuration], names);
-            look_until_there(&store, &certificate).await;
-            tokio::spawn(follow_store(store, certificate.clone()));
+            let mut looker = Looker::new(store, certificate.clone());
+            looker.look_until_there().await;
+            tokio::spawn(looker.follow());
         }
     }
-    let (known, profiles) = watch::channel(Known::default());
+    let (known, mut profiles) = watch::channel(Known::default());
     if options.has_profiles {
         let client = client().await?;
         tokio::spawn(async move { follow_profiles(client, &known).await });
+        await_profiles(&mut profiles, PROFILES_WAIT).await;
     }
     let listener = TcpListener::bind(options.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", options.listen))?;
     tracing::info!(address = %options.listen, "serving reviews of pods");
     let listener = TlsListener::new(listener, certificate)?;
-    axum::serve(listener, routes(profiles)).await.context("serving reviews")
+    serve(listener, routes(profiles)).await;
+    Ok(())
+}
+
+/// A pod that is reviewed earlier would be created without what they say.
+async fn await_profiles(known: &mut watch::Receiver<Known>, wait: Duration) {
+    if timeout(wait, known.wait_for(Known::is_whole)).await.is_err() {
+        tracing::warn!(
+            "ClusterColocationProfiles, namespaces or PriorityClasses are not listed after {wait:?}; pods are reviewed without them until they are"
+        );
+    }
 }
 
 async fn client() -> anyhow::Result<Client> {
@@ -95,40 +124,89 @@ async fn client() -> anyhow::Result<Client> {
 
 fn routes(known: watch::Receiver<Known>) -> Router {
     let review = async move |body: Bytes| review::answer(&body, &known.borrow());
+    let bodies = Arc::new(Semaphore::new(BODIES_KIB_MAX as usize));
     Router::new()
-        .route("/pods", post(review))
+        .route("/pods", post(review).layer(from_fn_with_state(bodies, bound)))
         .route("/healthz", get(async || "ok\n"))
         .layer(DefaultBodyLimit::max(REVIEW_MAX))
 }
 
-/// The API server may come up later than this.
-async fn look_until_there(store: &Store, certificate: &Certificate) {
-    while !look(store, certificate).await {
-        tokio::time::sleep(TRY_AGAIN).await;
+/// Answers while there is room for the body, and in time.
+async fn bound(State(bodies): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|it| it.to_str().ok()?.parse::<u32>().ok());
+    // A body of unknown length may be the largest.
+    let size = length.map_or(BODIES_KIB_MAX, |it| it.div_ceil(1 << 10));
+    let size = size.clamp(BODY_KIB_MIN, BODIES_KIB_MAX);
+    let answered = timeout(REVIEW_TIME_MAX, async {
+        let _room = bodies.acquire_many(size).await;
+        next.run(request).await
+    });
+    answered.await.unwrap_or_else(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())
+}
+
+/// Looks at what is stored, and makes it the server's certificate.
+struct Looker {
+    store: Store,
+    certificate: Certificate,
+    /// The CA that the API server was last made to trust.
+    trusted: Option<String>,
+    said: Said,
+}
+
+impl Looker {
+    fn new(store: Store, certificate: Certificate) -> Looker {
+        Looker { store, certificate, trusted: None, said: Said::default() }
     }
-}
 
-async fn follow_store(store: Store, certificate: Certificate) {
-    let changed = Notify::new();
-    tokio::join!(store.watch(&changed), look_at_changes(&store, &certificate, &changed));
-}
-
-async fn look_at_changes(store: &Store, certificate: &Certificate, changed: &Notify) {
-    loop {
-        let _by_time = timeout(LOOK_EVERY, changed.notified()).await;
-        look(store, certificate).await;
-    }
-}
-
-/// Whether there is a certificate.
-async fn look(store: &Store, certificate: &Certificate) -> bool {
-    let kept = store.keep(Timestamp::now()).await;
-    match kept.and_then(|kept| certificate.set(&kept.leaf, &kept.leaf_key)) {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::warn!("the certificate could not be looked at: {error:#}");
-            false
+    /// The API server may come up later than this.
+    async fn look_until_there(&mut self) {
+        while !self.look().await && !self.certificate.is_there() {
+            tokio::time::sleep(TRY_AGAIN).await;
         }
+    }
+
+    async fn follow(mut self) {
+        let changed = Notify::new();
+        let Looker { store, .. } = &self;
+        let (store, mut pause) = (store.clone(), TRY_AGAIN);
+        let look = async {
+            loop {
+                let _by_time = timeout(pause, changed.notified()).await;
+                pause = if self.look().await { LOOK_EVERY } else { TRY_AGAIN };
+            }
+        };
+        tokio::join!(store.watch(&changed), look);
+    }
+
+    /// Whether all is as it should be.
+    async fn look(&mut self) -> bool {
+        let done = match self.store.keep(Timestamp::now()).await {
+            Ok(kept) => self.take(kept),
+            Err(error) => Err(error),
+        };
+        match &done {
+            Ok(()) => self.said.is_over("look"),
+            Err(error) => {
+                let text = format!("the certificate could not be looked at: {error:#}");
+                if self.said.is_news("look", &text) {
+                    tracing::warn!("{text}");
+                }
+            }
+        }
+        done.is_ok()
+    }
+
+    /// A leaf of a CA that is trusted is used also where the configuration could not be read or written.
+    fn take(&mut self, kept: Kept) -> anyhow::Result<()> {
+        let Kept { stored, trust } = kept;
+        let is_known_ca = self.trusted.as_ref().is_none_or(|it| *it == stored.ca);
+        if trust.is_ok() || is_known_ca {
+            self.certificate.set(&stored.leaf, &stored.leaf_key)?;
+        }
+        trust?;
+        self.trusted = Some(stored.ca);
+        Ok(())
     }
 }
 
@@ -142,10 +220,17 @@ fn read_files(dir: &Path, certificate: &Certificate) -> anyhow::Result<()> {
 
 /// Files are small and local, so they are read whether they have changed or not.
 async fn follow_files(dir: PathBuf, certificate: Certificate) {
+    let mut said = Said::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        if let Err(error) = read_files(&dir, &certificate) {
-            tracing::warn!("the certificate stays as it was: {error:#}");
+        match read_files(&dir, &certificate) {
+            Ok(()) => said.is_over("files"),
+            Err(error) => {
+                let text = format!("the certificate stays as it was: {error:#}");
+                if said.is_news("files", &text) {
+                    tracing::warn!("{text}");
+                }
+            }
         }
     }
 }

@@ -49,6 +49,14 @@ pub(crate) const CONTROL: Limits = Limits {
     age_max: Duration::from_mins(30),
 };
 
+/// Those of `bayplan webhook`: an API server keeps idle connections for 90 s. A request on a connection that ends at that moment is lost, so none ends by its age.
+const REVIEWS: Limits = Limits {
+    connections_max: 256,
+    connections_per_peer_max: 64,
+    head_max: Duration::from_mins(2),
+    age_max: Duration::MAX,
+};
+
 /// An address from which connections come.
 pub(crate) trait Peer {
     /// `None`: all are one peer.
@@ -111,6 +119,11 @@ where
         });
         open.0.push_back((peer, task));
     }
+}
+
+/// Serves reviews of pods for ever, to API servers and whatever else reaches the address.
+pub async fn serve_reviews<L: Listener<Addr = SocketAddr>>(listener: L, routes: Router) {
+    serve(listener, routes, REVIEWS).await;
 }
 
 /// Refuses requests for a name that a page of a browser on this node may have made its own (DNS rebinding). Addresses cannot be rebound.

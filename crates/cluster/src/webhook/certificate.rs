@@ -10,6 +10,11 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use time::OffsetDateTime;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::server::ParsedCertificate;
+
+use super::server::Certificate;
 
 const DAY: i64 = 24 * 3600;
 const LEAF_DAYS: i64 = 90;
@@ -33,17 +38,21 @@ pub(super) struct Stored {
     pub(super) names: Vec<String>,
 }
 
-/// What is to be stored from now on; `None`: what is stored holds on.
+/// What is to be stored from now on; `None`: what is stored holds on. What cannot be read is made anew.
 ///
 /// # Errors
-/// A name that no certificate can have, or a stored key that is none.
+/// A name that no certificate can have.
 pub(super) fn renew(
     stored: Option<&Stored>,
     names: &[String],
     now: Timestamp,
 ) -> anyhow::Result<Option<Stored>> {
-    let has_ca = stored.is_some_and(|it| now < it.ca_renewed_at);
-    let has_leaf = stored.is_some_and(|it| now < it.leaf_renewed_at && it.names == names);
+    let has_ca = stored.is_some_and(|it| now < it.ca_renewed_at && is_usable(&it.ca, &it.ca_key));
+    let has_leaf = stored.is_some_and(|it| {
+        let is_whole =
+            is_usable(&it.leaf, &it.leaf_key) && is_certificate(first_certificate(&it.ca));
+        now < it.leaf_renewed_at && it.names == names && is_whole
+    });
     let mut next = match stored {
         Some(_) if has_ca && has_leaf => return Ok(None),
         Some(stored) if has_ca => stored.clone(),
@@ -67,6 +76,7 @@ fn with_new_ca(stored: Option<&Stored>, now: Timestamp) -> anyhow::Result<Stored
     let key = KeyPair::generate().context("making a key")?;
     let ca = ca_params(now)?.self_signed(&key).context("signing the CA")?;
     let before = stored.map(|it| first_certificate(&it.ca)).unwrap_or_default();
+    let before = if is_certificate(before) { before } else { "" };
     let (leaf, leaf_key, names, leaf_renewed_at) = match stored.cloned() {
         Some(it) => (it.leaf, it.leaf_key, it.names, it.leaf_renewed_at),
         None => (String::new(), String::new(), Vec::new(), now),
@@ -80,6 +90,16 @@ fn with_new_ca(stored: Option<&Stored>, now: Timestamp) -> anyhow::Result<Stored
         leaf_renewed_at,
         names,
     })
+}
+
+/// Whether certificate and key are such, and belong together.
+fn is_usable(certificate: &str, key: &str) -> bool {
+    Certificate::default().set(certificate, key).is_ok()
+}
+
+fn is_certificate(pem: &str) -> bool {
+    let read = CertificateDer::from_pem_slice(pem.as_bytes());
+    read.is_ok_and(|it| ParsedCertificate::try_from(&it).is_ok())
 }
 
 /// Of several in PEM.
@@ -159,13 +179,36 @@ mod tests {
     }
 
     #[test]
-    fn names_and_keys_that_cannot_be_are_told() {
+    fn names_that_cannot_be_are_told() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let odd = renew(None, &["\u{fc}".to_owned()], now);
         assert!(odd.err().is_some_and(|it| format!("{it:#}").contains("names of the certificate")));
-        let stored = renew(None, &[], now).unwrap().unwrap();
-        let broken = Stored { ca_key: "nonsense".to_owned(), leaf_renewed_at: now, ..stored };
-        let told = renew(Some(&broken), &[], now).err().map(|it| format!("{it:#}"));
-        assert!(told.is_some_and(|it| it.contains("the stored key of the CA")));
+    }
+
+    #[test]
+    fn what_is_stored_and_cannot_be_read_is_made_anew() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let good = renew(None, &[], now).unwrap().unwrap();
+        let other = renew(None, &[], now).unwrap().unwrap();
+        let nonsense = || "nonsense".to_owned();
+        let begun = "-----BEGIN CERTIFICATE-----\nodd\n-----END CERTIFICATE-----\n".to_owned();
+        // A leaf goes on to be used while the CA that has signed it is trusted.
+        for (broken, is_new_leaf, is_new_ca, trusts_before) in [
+            (Stored { ca_key: nonsense(), ..good.clone() }, false, true, true),
+            (Stored { ca_key: other.ca_key, ..good.clone() }, false, true, true),
+            (Stored { ca: nonsense(), ..good.clone() }, true, true, false),
+            (Stored { ca: begun, ..good.clone() }, true, true, false),
+            (Stored { leaf_key: nonsense(), ..good.clone() }, true, false, true),
+            (Stored { leaf: other.leaf, ..good.clone() }, true, false, true),
+        ] {
+            let renewed = renew(Some(&broken), &[], now).unwrap().unwrap();
+            assert_eq!(renewed.leaf != broken.leaf, is_new_leaf);
+            assert_eq!(renewed.ca != broken.ca, is_new_ca);
+            assert_eq!(renewed.ca.contains(first_certificate(&good.ca)), trusts_before);
+            assert!(!renewed.ca.contains("odd"));
+            assert!(is_usable(&renewed.ca, &renewed.ca_key));
+            assert!(is_usable(&renewed.leaf, &renewed.leaf_key));
+            assert!(renew(Some(&renewed), &[], now).unwrap().is_none());
+        }
     }
 }

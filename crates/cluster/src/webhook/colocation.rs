@@ -2,9 +2,9 @@
 //! what they write into the pod. Pure.
 //!
 //! All profiles that select the pod count, in the order of their names, so that of two that write the same key the last one holds. What a profile says of a strategic merge
-//! (`patch`) is left out, and so is the translation of requests into Koordinator's batch resources, which needs its manager.
+//! (`patch`) is left out, and so are labels and names that the API server would refuse with the pod, and the translation of requests into Koordinator's batch resources, which needs its manager.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -13,6 +13,9 @@ use kube::core::{Selector, SelectorExt as _};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use twox_hash::XxHash64;
+
+use crate::feature_rules::is_label_name;
+use crate::feature_set::is_label_value;
 
 const QOS_CLASS: &str = "koordinator.sh/qosClass";
 const PRIORITY: &str = "koordinator.sh/priority";
@@ -27,6 +30,15 @@ pub(super) struct Known {
     /// Labels of namespaces.
     pub(super) namespaces: BTreeMap<String, Texts>,
     pub(super) classes: BTreeMap<String, PriorityClass>,
+    /// Which of these maps the API server has told of.
+    pub(super) listed: BTreeSet<&'static str>,
+}
+
+impl Known {
+    /// Whether the API server has told of all that it is asked for.
+    pub(super) fn is_whole(&self) -> bool {
+        self.listed.len() == 3
+    }
 }
 
 /// What of a PriorityClass goes into a pod.
@@ -44,6 +56,8 @@ pub(super) struct Profile {
     /// Of a hundred pods that it selects, so many are meant.
     percent: u64,
     spec: Spec,
+    /// What of the object no pod may have.
+    left_out: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -72,6 +86,8 @@ pub(super) struct Writes {
     pub(super) annotations: Texts,
     /// Fields of `spec`.
     pub(super) spec: BTreeMap<&'static str, Json>,
+    /// Labels that no pod may have, and so are not written.
+    pub(super) left_out: Vec<String>,
 }
 
 impl Profile {
@@ -85,7 +101,13 @@ impl Profile {
         let namespaces = selector(spec.namespace_selector.take()).context("namespaceSelector")?;
         let pods = selector(spec.selector.take()).context("selector")?;
         let percent = percent(spec.probability.as_ref())?;
-        Ok(Profile { namespaces, pods, percent, spec })
+        let left_out = spec.retain_valid();
+        Ok(Profile { namespaces, pods, percent, spec, left_out })
+    }
+
+    /// What the API server would refuse with each pod, and so is not written.
+    pub(super) fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// `number`: any number of the pod's own.
@@ -104,8 +126,10 @@ impl Profile {
             let value = labels.get(name).or_else(|| pod.labels.get(name))?;
             Some((name.clone(), format!("{value}{suffix}")))
         });
-        let suffixed: Vec<_> = suffixed.collect();
+        let (suffixed, refused): (Vec<_>, Vec<_>) =
+            suffixed.partition(|(_, value)| is_label_value(value));
         labels.extend(suffixed);
+        writes.left_out.extend(refused.iter().map(|(name, value)| shown(name, value)));
         let own = [(QOS_CLASS, spec.qos_class.clone())].into_iter();
         let own = own.chain(spec.koordinator_priority.map(|it| (PRIORITY, it.to_string())));
         labels.extend(own.filter(|(_, it)| !it.is_empty()).map(|(key, it)| (key.to_owned(), it)));
@@ -125,6 +149,42 @@ impl Profile {
         writes.labels.extend(labels);
         writes.annotations.extend(annotations);
     }
+}
+
+impl Spec {
+    /// Takes out what would make a pod invalid, and tells of it.
+    fn retain_valid(&mut self) -> Vec<String> {
+        let mut left_out = Vec::new();
+        let mut retain = |texts: &mut Texts, is_valid: &dyn Fn(&str, &str) -> bool| {
+            texts.retain(|name, value| {
+                let is_kept = is_valid(name, value);
+                if !is_kept {
+                    left_out.push(shown(name, value));
+                }
+                is_kept
+            });
+        };
+        retain(&mut self.labels, &|name, value| is_label_name(name) && is_label_value(value));
+        retain(&mut self.annotations, &|name, _| is_annotation_name(name));
+        retain(&mut self.label_keys_mapping, &|_, to| is_label_name(to));
+        retain(&mut self.annotation_keys_mapping, &|_, to| is_annotation_name(to));
+        if !is_label_value(&self.qos_class) {
+            left_out.push(shown(QOS_CLASS, &std::mem::take(&mut self.qos_class)));
+        }
+        if let Some(priority) = self.koordinator_priority.take_if(|it| *it < 0) {
+            left_out.push(shown(PRIORITY, &priority.to_string()));
+        }
+        left_out
+    }
+}
+
+/// As labels are, but for letters of the prefix.
+fn is_annotation_name(name: &str) -> bool {
+    is_label_name(&name.to_lowercase())
+}
+
+fn shown(name: &str, value: &str) -> String {
+    format!("{name}={value}")
 }
 
 /// What of a pod profiles look at.
@@ -190,13 +250,14 @@ mod tests {
                 ("web".to_owned(), labels("b")),
             ]),
             classes: BTreeMap::from([("low".to_owned(), class)]),
+            listed: BTreeSet::new(),
         }
     }
 
     /// What profiles write into a pod of the namespace `batch` with the labels `app: spark` and `tier: x`.
     fn check(specs: &[Json], expected: Json) {
         let pod = json!({ "metadata": { "labels": { "app": "spark", "tier": "x" }, "annotations": { "n": "v" } } });
-        let Writes { labels, annotations, spec } = colocate(&known(specs), "batch", "u", &pod);
+        let Writes { labels, annotations, spec, .. } = colocate(&known(specs), "batch", "u", &pod);
         let mut found = json!({});
         for (name, part) in
             [("labels", json!(labels)), ("annotations", json!(annotations)), ("spec", json!(spec))]
@@ -266,6 +327,32 @@ mod tests {
         let twice =
             [json!({ "labels": { "x": "1" }, "qosClass": "LS" }), json!({ "qosClass": "BE" })];
         check(&twice, json!({ "labels": { "x": "1", QOS_CLASS: "BE" } }));
+    }
+
+    #[test]
+    fn what_would_make_a_pod_invalid_is_left_out() {
+        let long = "x".repeat(63);
+        for (spec, expected) in [
+            (json!({ "labels": { "a b": "v" } }), "a b=v"),
+            (json!({ "labels": { "UP.example/a": "v" } }), "UP.example/a=v"),
+            (json!({ "labels": { "a": "-v" } }), "a=-v"),
+            (json!({ "annotations": { "/a": "any text" } }), "/a=any text"),
+            (json!({ "labelKeysMapping": { "app": "a/b/c" } }), "app=a/b/c"),
+            (json!({ "annotationKeysMapping": { "n": "" } }), "n="),
+            (json!({ "qosClass": "B E" }), "koordinator.sh/qosClass=B E"),
+            (json!({ "koordinatorPriority": -1 }), "koordinator.sh/priority=-1"),
+        ] {
+            let profile = Profile::read(&json!({ "spec": spec.clone() })).unwrap();
+            assert_eq!(profile.left_out(), [expected], "{spec}");
+            check(&[spec], json!({}));
+        }
+        let valid = json!({ "labels": { "a": "" }, "annotations": { "UP.example/a": "any text" } });
+        check(&[valid.clone()], valid);
+        let suffixes = json!({ "labelSuffixes": { "app": "-1", "tier": long } });
+        check(std::slice::from_ref(&suffixes), json!({ "labels": { "app": "spark-1" } }));
+        let pod = json!({ "metadata": { "labels": { "tier": "x" } } });
+        let writes = colocate(&known(&[suffixes]), "batch", "u", &pod);
+        assert_eq!(writes.left_out, [format!("tier=x{long}")]);
     }
 
     #[test]

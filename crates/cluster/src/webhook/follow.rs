@@ -57,6 +57,13 @@ fn read_profile(object: &DynamicObject) -> Option<Profile> {
                 let profile = object.name_any();
                 tracing::warn!(profile, "`patch` of a ClusterColocationProfile is left out");
             }
+            if !profile.left_out().is_empty() {
+                let (name, left_out) = (object.name_any(), profile.left_out().join(", "));
+                tracing::warn!(
+                    profile = name,
+                    "what no pod may have is left out of a ClusterColocationProfile: {left_out}"
+                );
+            }
             Some(profile)
         }
         Err(error) => {
@@ -75,7 +82,7 @@ fn read_class(class: &Class) -> PriorityClass {
 
 /// Keeps one of the maps as the API server has its objects.
 async fn collect<K: ResourceExt, V>(
-    what: &str,
+    what: &'static str,
     stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     known: &watch::Sender<Known>,
     read: impl Fn(&K) -> Option<V>,
@@ -87,7 +94,10 @@ async fn collect<K: ResourceExt, V>(
         Event::Init => listed.clear(),
         Event::InitApply(object) => listed.extend(entry(&object)),
         Event::InitDone => {
-            known.send_modify(|known| *map(known) = std::mem::take(&mut listed));
+            known.send_modify(|known| {
+                *map(known) = std::mem::take(&mut listed);
+                known.listed.extend([what]);
+            });
         }
         Event::Apply(object) => known.send_modify(|known| {
             map(known).remove(&object.name_any());

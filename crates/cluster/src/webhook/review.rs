@@ -11,6 +11,9 @@ use super::colocation::{Known, Texts, colocate};
 /// As nri-plugins' resource annotator calls it.
 const ANNOTATION: &str = "noderesource.dev/resources";
 
+/// The API server refuses pods with more.
+const ANNOTATIONS_MAX: usize = 256 << 10;
+
 /// The answer to a review; what is no review is an error of the request, which the API server ignores.
 pub(super) fn answer(body: &[u8], known: &Known) -> Result<Json<Value>, (StatusCode, String)> {
     let review: Value = serde_json::from_slice(body)
@@ -20,7 +23,10 @@ pub(super) fn answer(body: &[u8], known: &Known) -> Result<Json<Value>, (StatusC
         return Err((StatusCode::BAD_REQUEST, "the body is no AdmissionReview\n".to_owned()));
     };
     let mut response = json!({ "uid": uid, "allowed": true });
-    let patch = patch(request, uid, known);
+    let (patch, left_out) = patch(request, uid, known);
+    if !left_out.is_empty() {
+        response["warnings"] = json!(left_out);
+    }
     if !patch.is_empty() {
         response["patchType"] = json!("JSONPatch");
         response["patch"] = json!(BASE64_STANDARD.encode(json!(patch).to_string()));
@@ -30,10 +36,10 @@ pub(super) fn answer(body: &[u8], known: &Known) -> Result<Json<Value>, (StatusC
     })))
 }
 
-/// Operations of a JSON patch; none where nothing is to be said.
-fn patch(request: &Value, uid: &str, known: &Known) -> Vec<Value> {
+/// Operations of a JSON patch, none where nothing is to be said; and warnings about what is left out.
+fn patch(request: &Value, uid: &str, known: &Known) -> (Vec<Value>, Vec<String>) {
     if request["operation"] != "CREATE" || request["kind"]["kind"] != "Pod" {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     }
     let pod = &request["object"];
     let namespace = request["namespace"].as_str().unwrap_or_default();
@@ -43,11 +49,26 @@ fn patch(request: &Value, uid: &str, known: &Known) -> Vec<Value> {
     if let Some(text) = requests_of_pod(pod).filter(|_| !has_said) {
         writes.annotations.insert(ANNOTATION.to_owned(), text);
     }
+    let warning = |it: String| format!("bayplan: a pod cannot have the label {it} of a profile");
+    let mut warnings: Vec<String> = writes.left_out.into_iter().map(warning).collect();
+    if annotations_size(pod, &writes.annotations) > ANNOTATIONS_MAX {
+        writes.annotations.clear();
+        warnings
+            .push("bayplan: annotations would be larger than 256 KiB; none is added".to_owned());
+    }
     let mut patch = add_all(pod, "labels", &writes.labels);
     patch.extend(add_all(pod, "annotations", &writes.annotations));
     let fields = writes.spec.iter();
     patch.extend(fields.map(|(name, value)| add(&format!("/spec/{name}"), value.clone())));
-    patch
+    (patch, warnings)
+}
+
+/// Of names and values, in bytes, if these were added.
+fn annotations_size(pod: &Value, added: &Texts) -> usize {
+    let there = pod["metadata"]["annotations"].as_object().into_iter().flatten();
+    let there = there.filter(|(name, _)| !added.contains_key(*name));
+    let there = there.map(|(name, value)| name.len() + value.as_str().unwrap_or_default().len());
+    there.sum::<usize>() + added.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
 }
 
 fn add(path: &str, value: Value) -> Value {
@@ -164,9 +185,32 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_is_never_made_invalid_by_what_is_written() {
+        let profile = |spec: Value| {
+            let profile = Profile::read(&json!({ "spec": spec })).unwrap();
+            Known { profiles: BTreeMap::from([("p".to_owned(), profile)]), ..Known::default() }
+        };
+        let check = |annotation: usize, known: &Known, paths: usize, warning: &str| {
+            let containers = json!([{ "name": "a", "resources": { "requests": { "cpu": "1" } } }]);
+            let metadata =
+                json!({ "labels": { "x": "y" }, "annotations": { "a": "z".repeat(annotation) } });
+            let object = json!({ "metadata": metadata, "spec": { "containers": containers } });
+            let request =
+                json!({ "operation": "CREATE", "kind": { "kind": "Pod" }, "object": object });
+            let (patch, warnings) = patch(&request, "u", known);
+            assert_eq!(patch.len(), paths, "{warnings:?}");
+            assert!(warnings.join("\n").contains(warning), "{warnings:?}");
+            assert_eq!(warnings.is_empty(), warning.is_empty(), "{warnings:?}");
+        };
+        check(1, &Known::default(), 1, "");
+        check(ANNOTATIONS_MAX - 10, &Known::default(), 0, "larger than 256 KiB");
+        let long = profile(json!({ "labelSuffixes": { "x": "-".repeat(70) } }));
+        check(1, &long, 1, "a pod cannot have the label x=y---");
+    }
+
+    #[test]
     fn what_profiles_say_is_patched_too() {
-        let spec =
-            json!({ "qosClass": "BE", "schedulerName": "s", "annotations": { "a~b/c": "d" } });
+        let spec = json!({ "qosClass": "BE", "schedulerName": "s", "annotations": { "b/c": "d" } });
         let profile = Profile::read(&json!({ "spec": spec })).unwrap();
         let profiles = BTreeMap::from([("p".to_owned(), profile)]);
         let known = Known { profiles, ..Known::default() };
@@ -174,9 +218,10 @@ mod tests {
         let paths = patched("CREATE", "Pod", &metadata, &known);
         let expected = [
             "/metadata/labels/koordinator.sh~1qosClass",
-            "/metadata/annotations/a~0b~1c",
+            "/metadata/annotations/b~1c",
             "/spec/schedulerName",
         ];
         assert_eq!(paths, expected);
+        assert_eq!(escape("a~b/c"), "a~0b~1c");
     }
 }

@@ -46,6 +46,11 @@ impl Certificate {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(certified));
         Ok(())
     }
+
+    /// Whether there is any.
+    pub(super) fn is_there(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
 }
 
 impl ResolvesServerCert for Certificate {
@@ -58,8 +63,9 @@ fn provider() -> CryptoProvider {
     ring::default_provider()
 }
 
-/// A socket; its connections speak TLS.
-pub(super) struct TlsListener {
+/// A socket for reviews; its connections speak TLS.
+#[allow(missing_debug_implementations, reason = "TLS's acceptor has none")]
+pub struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,
     handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,

@@ -26,7 +26,14 @@ const TRIES_MAX: usize = 5;
 /// Watches end before the API server ends them.
 const WATCH_SECONDS: u32 = 290;
 
+/// What is stored, and whether the configuration trusts it.
+pub(super) struct Kept {
+    pub(super) stored: Stored,
+    pub(super) trust: anyhow::Result<()>,
+}
+
 /// The Secret and the configuration.
+#[derive(Clone)]
 pub(super) struct Store {
     secrets: Api<Secret>,
     configurations: Api<MutatingWebhookConfiguration>,
@@ -70,11 +77,11 @@ impl Store {
     /// Renews what is stored if it is time, and makes the configuration trust it.
     ///
     /// # Errors
-    /// The API server does not answer, or refuses.
-    pub(super) async fn keep(&self, now: Timestamp) -> anyhow::Result<Stored> {
+    /// The API server does not answer about the Secret, or refuses it.
+    pub(super) async fn keep(&self, now: Timestamp) -> anyhow::Result<Kept> {
         let stored = self.renewed(now).await?;
-        self.assert_trust(&stored.ca).await?;
-        Ok(stored)
+        let trust = self.assert_trust(&stored.ca).await;
+        Ok(Kept { stored, trust })
     }
 
     async fn renewed(&self, now: Timestamp) -> anyhow::Result<Stored> {

@@ -131,3 +131,85 @@ async fn a_certificate_that_is_none_changes_nothing() {
     }
     certificate.set(&first.leaf, &first.leaf_key).unwrap();
 }
+
+/// A server that nothing is asked of but a certificate.
+async fn serve(certificate: Certificate) -> SocketAddr {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = tcp.local_addr().unwrap();
+    let listener = TlsListener::new(tcp, certificate).unwrap();
+    let routes = routes(watch::channel(Known::default()).1);
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    address
+}
+
+#[tokio::test]
+async fn a_renewed_leaf_is_used_also_where_the_configuration_cannot_be_written() {
+    let certificate = Certificate::default();
+    let address = serve(certificate.clone()).await;
+    let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap()));
+    let store = Store::new(client.unwrap(), "n", ["s", "c"], &[]);
+    let mut looker = Looker::new(store, certificate);
+    let first = stored(None, -70);
+    let second = stored(Some(&first), 0);
+    let foreign = stored(None, 0);
+    for (kept, is_trusted, expected) in [
+        (&first, false, &first),
+        (&first, true, &first),
+        (&second, false, &second),
+        // The API server would not take it.
+        (&foreign, false, &second),
+        (&foreign, true, &foreign),
+    ] {
+        let trust = if is_trusted { Ok(()) } else { Err(anyhow::anyhow!("refused")) };
+        let done = looker.take(Kept { stored: kept.clone(), trust });
+        assert_eq!(done.is_ok(), is_trusted);
+        let (_, leaf) = ask(&connector(&expected.ca), address, &review()).await.unwrap();
+        assert!(leaf == *CertificateDer::from_pem_slice(expected.leaf.as_bytes()).unwrap());
+    }
+}
+
+/// The answer to a review with a body that begins so, by its first line.
+async fn answer(address: SocketAddr, length: usize, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /pods HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    let mut text = String::new();
+    drop(stream.read_to_string(&mut text).await);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_come_end_and_others_wait_for_their_room() {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = tcp.local_addr().unwrap();
+    let routes = routes(watch::channel(Known::default()).1);
+    let served = tokio::spawn(async move { axum::serve(tcp, routes).await });
+    let begun = std::time::Instant::now();
+    let stalled = tokio::spawn(answer(address, REVIEW_MAX, "{"));
+    // It has the room of all.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let small = answer(address, review().len(), &review()).await;
+    assert_eq!(small, "HTTP/1.1 200 OK");
+    assert!(begun.elapsed() >= REVIEW_TIME_MAX, "{:?}", begun.elapsed());
+    assert_eq!(stalled.await.unwrap(), "HTTP/1.1 503 Service Unavailable");
+    let large = answer(address, REVIEW_MAX + 1, &"x".repeat(REVIEW_MAX + 1)).await;
+    assert_eq!(large, "HTTP/1.1 413 Payload Too Large");
+    served.abort();
+}
+
+#[tokio::test]
+async fn reviews_wait_for_profiles_and_not_for_ever() {
+    let (known, mut profiles) = watch::channel(Known::default());
+    await_profiles(&mut profiles, Duration::from_millis(1)).await;
+    let told = async {
+        for what in ["profiles", "namespaces", "classes"] {
+            assert!(!known.borrow().is_whole());
+            known.send_modify(|known| known.listed.extend([what]));
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::join!(await_profiles(&mut profiles, STUCK), told);
+    assert!(profiles.borrow().is_whole());
+}
