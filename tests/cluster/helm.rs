@@ -18,7 +18,7 @@ const RELEASE: [&str; 4] = ["bayplan", CHART, "--namespace", NAMESPACE];
 /// For what is rendered without an API server.
 const KUBERNETES: &str = "1.34.0";
 /// Files for `kubectl` beside the one that is always applied, each with the value of the chart that means the same.
-const PARTS: [(&str, &str); 7] = [
+const PARTS: [(&str, &str); 8] = [
     ("accept-nri-plugins.yaml", "accept.nriPlugins=true"),
     ("accept-cri-resmgr.yaml", "accept.criResmgr=true"),
     ("daemon.yaml", "daemon.enabled=true"),
@@ -26,6 +26,7 @@ const PARTS: [(&str, &str); 7] = [
     ("publishing.yaml", "publish.nodeTopology=true"),
     ("requests-policy.yaml", "requestsPolicy.enabled=true"),
     ("colocation-policy.yaml", "colocationPolicy.enabled=true"),
+    ("webhook.yaml", "webhook.enabled=true"),
 ];
 
 struct Helm {
@@ -101,6 +102,7 @@ pub(crate) async fn the_chart_is_installed_changed_and_removed(servers: &Servers
     })
     .await;
     templates_are_the_plain_manifests(&helm);
+    choices_of_the_webhook_are_rendered(&helm);
     wrong_values_are_refused(&helm);
     metrics_are_served_where_asked_for(&helm);
     is_installed_and_changed(&helm, &admin, &servers.path("next-chart")).await;
@@ -122,6 +124,40 @@ fn templates_are_the_plain_manifests(helm: &Helm) {
     let made = helm.template(&["dashboards.enabled=true"]);
     let dashboard = made["ConfigMap/bayplan-dashboard"]["data"]["bayplan.json"].as_str().unwrap();
     assert!(serde_json::from_str::<Json>(dashboard).unwrap()["panels"].is_array());
+}
+
+fn choices_of_the_webhook_are_rendered(helm: &Helm) {
+    let of_store = ["Role/bayplan-webhook", "ClusterRole/bayplan-webhook"];
+    let of_manager = ["Issuer/bayplan-webhook", "Certificate/bayplan-webhook"];
+    let of_profiles =
+        ["ClusterRole/bayplan-webhook-profiles", "ClusterRoleBinding/bayplan-webhook-profiles"];
+    for (has_manager, has_profiles) in [(false, false), (true, false), (false, true), (true, true)]
+    {
+        let values = [
+            "webhook.enabled=true".to_owned(),
+            format!("webhook.certManager={has_manager}"),
+            format!("webhook.colocationProfiles={has_profiles}"),
+        ];
+        let made = helm.template(&values.each_ref().map(String::as_str));
+        for (names, is_there) in
+            [(of_store, !has_manager), (of_manager, has_manager), (of_profiles, has_profiles)]
+        {
+            for name in names {
+                assert_eq!(made.contains_key(name), is_there, "{name} with {values:?}");
+            }
+        }
+        let pod = &made["Deployment/bayplan-webhook"]["spec"]["template"]["spec"];
+        let args = pod["containers"][0]["args"].to_string();
+        assert_eq!(args.contains("--certificate=/certificate"), has_manager, "{args}");
+        assert_eq!(args.contains("--colocation-profiles"), has_profiles, "{args}");
+        let volume = &pod["volumes"][0]["secret"]["secretName"];
+        let secret = made.get(of_manager[1]).map_or(&Json::Null, |it| &it["spec"]["secretName"]);
+        assert_eq!(volume, secret, "{values:?}");
+        let injected = &made["MutatingWebhookConfiguration/bayplan-requests"]["metadata"]["annotations"]
+            ["cert-manager.io/inject-ca-from"];
+        let expected = format!("{NAMESPACE}/bayplan-webhook");
+        assert_eq!(injected.as_str(), has_manager.then_some(expected.as_str()), "{values:?}");
+    }
 }
 
 fn wrong_values_are_refused(helm: &Helm) {

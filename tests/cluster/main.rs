@@ -27,10 +27,16 @@ mod storm;
 mod webhook;
 mod world;
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::servers::Servers;
 use crate::world::World;
+
+/// Far beyond anything that is waited for.
+const STUCK: Duration = Duration::from_secs(120);
 
 /// One after the other with the same servers: they take longer to start than all of this.
 #[tokio::test(flavor = "multi_thread")]
@@ -43,6 +49,7 @@ async fn the_agent_configures_its_node_and_no_other() {
     accepted::objects_of_other_systems_count(&mut world).await;
     brakes_hold(&mut world).await;
     foreign_writes_are_refused(&world).await;
+    pods_of_the_node_are_told(&mut world).await;
     webhook::a_webhook_writes_into_pods(&world).await;
     policies::policies_write_into_pods(&world).await;
     publishing::the_node_is_published_and_withdrawn(&mut world).await;
@@ -156,6 +163,36 @@ async fn foreign_writes_are_refused(world: &World) {
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";
     let (status, message) = world.as_agent("POST", path, event).await;
     assert!(status == 422 && message.contains("events of its own node"), "{status} {message}");
+}
+
+/// No kubelet tells the daemon of its pods, so the agent does. The runtime's pod is as a static one: its uid is in the annotation of the API server's object.
+async fn pods_of_the_node_are_told(world: &mut World) {
+    let begun = Instant::now();
+    for number in 0.. {
+        let name = format!("told{number}");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": name, "annotations": { "kubernetes.io/config.mirror": format!("default-{name}") } },
+            "spec": { "nodeName": "n1", "containers": [{ "name": name, "image": "i", "resources": { "requests": { "cpu": "200m" } } }] },
+        });
+        let path = "/api/v1/namespaces/default/pods";
+        let (status, told) = world.as_admin("POST", path, &pod).await;
+        assert_eq!(status, 200, "{told}");
+        // The agent hears of it meanwhile.
+        sleep(Duration::from_millis(500)).await;
+        let (_, id) = world.node.burstable(&name, 200).await;
+        let explained = world.node.explain(&name).await;
+        world.node.kubelet.stop(&id).await.unwrap();
+        world.node.kubelet.remove(&id).await.unwrap();
+        let at_once = json!({ "gracePeriodSeconds": 0 });
+        let (status, told) = world.as_admin("DELETE", &format!("{path}/{name}"), &at_once).await;
+        assert_eq!(status, 200, "{told}");
+        let known = explained[0].known.as_ref();
+        if known.is_some_and(|it| it.facts.is_some()) {
+            return;
+        }
+        assert!(begun.elapsed() < STUCK, "{:?}", explained[0]);
+    }
 }
 
 async fn nothing_changes_without_api_server_or_agent(world: &mut World) {

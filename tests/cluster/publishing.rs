@@ -275,5 +275,22 @@ async fn nothing_is_left_after_a_withdrawal(world: &mut World) {
     assert_eq!(world.as_admin("GET", FEATURES, &Json::Null).await.0, 404);
     // It is another publisher's by now.
     assert!(world.read(TOPOLOGY).await["zones"].is_array());
+    foreign_features_are_left_alone(world).await;
+}
+
+/// NFD's worker calls its object as the agent would.
+async fn foreign_features_are_left_alone(world: &mut World) {
+    let object = json!({
+        "apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature",
+        "metadata": { "name": "n1", "labels": { "nfd.node.kubernetes.io/node-name": "n1" } },
+        "spec": { "features": { "attributes": {}, "flags": {}, "instances": {} } },
+    });
+    let (status, told) = world.as_admin("PATCH", FEATURES, &object).await;
+    assert_eq!(status, 200, "{told}");
     world.restart_agent().await;
+    world.agent_says("the NodeFeature is another program's and left to it").await;
+    let found = world.read(FEATURES).await;
+    assert!(found["spec"]["labels"].is_null(), "{found:#}");
+    assert_eq!(found["metadata"]["labels"].as_object().unwrap().len(), 1, "{found:#}");
+    world.remove(FEATURES).await;
 }

@@ -54,6 +54,7 @@ pub(crate) async fn a_webhook_writes_into_pods(world: &World) {
     let webhook = start(world, port).await;
     annotated(world).await;
     drop(webhook);
+    certificates_of_another_program_are_used(world, port).await;
     let (status, told) = world.as_admin("DELETE", CONFIGURATION, &json!({})).await;
     assert_eq!(status, 200, "{told}");
 }
@@ -88,12 +89,16 @@ async fn apply(world: &World, port: u16) {
 }
 
 async fn start(world: &World, port: u16) -> Webhook {
+    start_with(world, port, &[]).await
+}
+
+async fn start_with(world: &World, port: u16, more: &[&str]) -> Webhook {
     let file = world.kubeconfig_of("bayplan-webhook").await;
     let log = world.servers.path("webhook.log");
     let log = fs::File::options().create(true).append(true).open(log).unwrap();
     let mut command = Command::new(DAEMON);
     command.args(["webhook", "--name", "127.0.0.1", "--colocation-profiles", "--listen"]);
-    command.arg(format!("127.0.0.1:{port}")).env("KUBECONFIG", file);
+    command.arg(format!("127.0.0.1:{port}")).args(more).env("KUBECONFIG", file);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     Webhook { process: command.spawn().unwrap() }
 }
@@ -241,4 +246,27 @@ async fn pods_are_created_without_it(world: &World) {
             .await;
         assert_eq!(status, 200, "{told}");
     }
+}
+
+/// As cert-manager does: files in a directory, and their CA in the configuration.
+async fn certificates_of_another_program_are_used(world: &World, port: u16) {
+    let dir = world.servers.path("certificate");
+    fs::create_dir_all(&dir).unwrap();
+    let [certificate, key] = ["tls.crt", "tls.key"].map(|it| dir.join(it));
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=w"]);
+    command.args(["-addext", "subjectAltName=IP:127.0.0.1", "-keyout"]).arg(key).arg("-out");
+    let made = command.arg(&certificate).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let text = Command::new("openssl").args(["base64", "-A", "-in"]).arg(&certificate).output();
+    let bundle = String::from_utf8(text.unwrap().stdout).unwrap();
+    let mut webhook = world.read(CONFIGURATION).await["webhooks"][0].clone();
+    webhook["clientConfig"] = client_config(port);
+    webhook["clientConfig"]["caBundle"] = json!(bundle);
+    world.merge_into(CONFIGURATION, json!({ "webhooks": [webhook] })).await;
+    let webhook = start_with(world, port, &["--certificate", dir.to_str().unwrap()]).await;
+    annotated(world).await;
+    let kept = &world.read(CONFIGURATION).await["webhooks"][0]["clientConfig"]["caBundle"];
+    assert_eq!(*kept, json!(bundle), "the configuration is the other program's");
+    drop(webhook);
 }

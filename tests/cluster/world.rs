@@ -19,10 +19,11 @@ use crate::servers::{ADMIN, Servers};
 const MANIFESTS: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/bayplan.yaml"));
 /// Rights for what is published and accepted by choice, and the kinds of it that Kubernetes does not bring.
-const BY_CHOICE: [&str; 6] = [
+const BY_CHOICE: [&str; 7] = [
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/publishing.yaml")),
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/accept-nri-plugins.yaml")),
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/accept-cri-resmgr.yaml")),
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/pods.yaml")),
     include_str!("node-topology-definition.yaml"),
     include_str!("node-feature-definition.yaml"),
     include_str!("nri-definitions.yaml"),
@@ -177,6 +178,7 @@ impl World {
             PUBLISHED,
             "--accept",
             "nri-plugins,cri-resmgr",
+            "--pods",
             "--start-within",
             "0s",
             "--control",

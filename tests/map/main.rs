@@ -237,6 +237,10 @@ async fn the_machine_and_the_reasons_are_told() {
     let outcome = why[0]["decision"]["outcome"].as_str().unwrap();
     assert!(outcome.starts_with("placed in "), "{outcome}");
     assert_eq!(json(node.address(), "/api/v1/map/about?name=nothing").await, Value::Array(vec![]));
+    for path in ["/api/v1/map/about?name=", "/api/v1/map/why?name="] {
+        let (head, _) = ask(node.address(), path).await;
+        assert!(head.starts_with("HTTP/1.1 400 "), "{path}: {head}");
+    }
     node.stop().await;
 }
 

@@ -632,7 +632,7 @@ fn holds_a_domain(pools: &Pools, pool: &Pool, level: Level) -> bool {
 }
 
 /// Of the CPUs that a container which is placed anew holds, those it keeps: all of them, or as many as it still asks for, whole cores
-/// first. Where it asks for more, other threads of its own cores come first.
+/// first. Where it asks for more, other threads of its own cores come first, unless it is to avoid them.
 fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
     let Some(previous) = &request.previous else { return CpuSet::new() };
     let pools = ledger.pools();
@@ -652,7 +652,8 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
         held.subtract(&isolated);
     }
     if !request.wishes.cpus.is_spread() {
-        let siblings = around(pools, Level::Core, &held).difference(&held).intersection(open);
+        let mut siblings = around(pools, Level::Core, &held).difference(&held).intersection(open);
+        request.wishes.cpus.avoids.iter().for_each(|avoided| siblings.subtract(avoided));
         let mut free = ledger.counted().clone();
         free.remove_all(pools, &held);
         let missing = wanted - held.len();

@@ -27,7 +27,11 @@ pub(crate) fn run(config: &NodeConfig, options: &OutputOptions) -> anyhow::Resul
 
 /// Every mistake of the file. What can be understood of it is checked all the same.
 fn broken(problem: &anyhow::Error) -> Vec<Finding> {
-    let failure = |message| Finding::new("configuration", Severity::Failure, message);
+    let failure = |message| {
+        Finding::new("configuration", Severity::Failure, message).with_remedy(
+            "correct the file; `bayplan config check` names line and column, `bayplan config show` every key",
+        )
+    };
     match problem.downcast_ref::<ConfigErrors>() {
         Some(errors) => errors.to_string().lines().map(|it| failure(it.to_owned())).collect(),
         None => vec![failure(format!("{problem:#}"))],
@@ -51,15 +55,15 @@ fn render(findings: &[Finding], has_colour: bool) -> String {
     render_table(&table) + &render_remedies(findings)
 }
 
-/// What mends each kind of finding that is not as it should be, the failures first.
+/// What mends findings of which the message does not say it, each remedy once, those of failures first.
 fn render_remedies(findings: &[Finding]) -> String {
     let mut wrong: Vec<&Finding> = findings.iter().filter(|it| it.remedy.is_some()).collect();
     wrong.sort_by_key(|it| Reverse(it.severity));
     let mut told = Vec::new();
     let mut rows = table(&[]);
     for Finding { check, remedy, .. } in wrong {
-        if let Some(remedy) = remedy.filter(|_| !told.contains(check)) {
-            told.push(*check);
+        if let Some(remedy) = remedy.filter(|it| !told.contains(&(*check, *it))) {
+            told.push((*check, remedy));
             rows.add_row([*check, remedy]);
         }
     }
@@ -73,25 +77,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_trouble_has_a_remedy_once() {
+    fn each_remedy_is_told_once_and_findings_without_one_have_none() {
         let finding =
             |check, severity, message: &str| Finding::new(check, severity, message.to_owned());
         let findings = [
             finding("machine", Severity::Ok, "8 CPUs"),
-            finding("reserved", Severity::Warning, "no CPUs are reserved"),
-            finding("runtime", Severity::Failure, "no process listens"),
-            finding("runtime", Severity::Failure, "nor here"),
+            finding("reserved", Severity::Warning, "no CPUs are reserved; set reservedCpus"),
+            finding("reserved", Severity::Warning, "9 is offline").with_remedy("reserve others"),
+            finding("runtime", Severity::Failure, "no process listens").with_remedy("start it"),
+            finding("runtime", Severity::Failure, "nor here").with_remedy("start it"),
         ];
         expect![[r#"
              ok       machine   8 CPUs
-             warning  reserved  no CPUs are reserved
+             warning  reserved  no CPUs are reserved; set reservedCpus
+             warning  reserved  9 is offline
              FAILURE  runtime   no process listens
              FAILURE  runtime   nor here
 
             What helps:
-             runtime   start the runtime, or correct runtimeSocket
-             reserved  set reservedCpus to CPUs that are online, not isolated and allowed to pods, as kubelet's reservedSystemCPUs
-        "#]].assert_eq(&render(&findings, false));
+             runtime   start it
+             reserved  reserve others
+        "#]]
+        .assert_eq(&render(&findings, false));
         assert_eq!(render(&findings[..1], false), " ok  machine  8 CPUs\n");
     }
 }

@@ -186,8 +186,8 @@ struct Agent<'a, D> {
     world: watch::Receiver<World>,
     /// Since when the chosen object has this name and generation.
     seen: Option<((String, i64), Instant)>,
-    /// The last object of another system, and what it was converted to.
-    converted: Option<(ForeignName, ForeignObject, ConfigObject)>,
+    /// The last object of another system, the node's group, and what it was converted to.
+    converted: Option<(ForeignName, ForeignObject, Option<String>, ConfigObject)>,
     /// The object that the daemon was last found to have as it is.
     held: Option<ConfigObject>,
     conditions: Option<Vec<Condition>>,
@@ -239,7 +239,10 @@ impl<'a, D: Daemon> Agent<'a, D> {
             Chosen::Unknown => return LOOK,
             Chosen::Object(object) => (Some(object.clone()), None),
             Chosen::Foreign(name, found) if status.is_ok() => {
-                (Some(self.converted(node, name, found).await), None)
+                match self.converted(node, name, found).await {
+                    Ok(object) => (Some(object), None),
+                    Err(error) => (None, Some(Applied::DaemonAway(error))),
+                }
             }
             Chosen::Foreign(..) | Chosen::File => (None, None),
             Chosen::Missing { object, label } => (None, Some(Applied::Missing { object, label })),
@@ -276,25 +279,30 @@ impl<'a, D: Daemon> Agent<'a, D> {
         }
     }
 
-    /// The object of another system as a configuration; the same as before if it is the same.
+    /// The object of another system as a configuration; the same as before if it is the same, for the same group.
+    ///
+    /// # Errors
+    /// The daemon does not tell of the machine, without which amounts of CPUs mean nothing.
     async fn converted(
         &mut self,
         node: &NodeObject,
         name: &ForeignName,
         found: &ForeignObject,
-    ) -> ConfigObject {
-        if let Some((known, object, converted)) = &self.converted
-            && (known, object) == (name, found)
+    ) -> Result<ConfigObject, String> {
+        let group = name.group(node);
+        if let Some((known, object, of_group, converted)) = &self.converted
+            && (known, object, of_group.as_deref()) == (name, found, group)
         {
-            return converted.clone();
+            return Ok(converted.clone());
         }
-        let machine = self.daemon.ask(Method::Get, "/api/v1/machine", String::new()).await;
-        let machine = machine.ok().filter(Answer::is_good).map(|it| it.text());
-        let object = convert_foreign(name, found, node, machine.as_deref(), self.convert);
-        if machine.is_some() {
-            self.converted = Some((name.clone(), found.clone(), object.clone()));
+        let machine = self.daemon.ask(Method::Get, "/api/v1/machine", String::new()).await?;
+        if !machine.is_good() {
+            return Err(machine.text());
         }
-        object
+        let object = convert_foreign(name, found, node, &machine.text(), self.convert);
+        self.converted =
+            Some((name.clone(), found.clone(), group.map(str::to_owned), object.clone()));
+        Ok(object)
     }
 
     /// `None`: nothing in the cluster is for this node.
@@ -478,4 +486,63 @@ async fn carry_events(node: &str, cluster: &Cluster, daemon: &impl Daemon) {
 /// A time as part of a query.
 fn escaped(run: &str) -> String {
     run.replace('+', "%2B").replace(':', "%3A")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::foreign::{Converted, ForeignKind, Question, candidates};
+
+    /// Tells of its machine from the second question on.
+    #[derive(Default)]
+    struct Slow(AtomicU32);
+
+    impl Daemon for Slow {
+        async fn ask(&self, _: Method, _: &str, _: String) -> Result<Answer, String> {
+            let number = self.0.fetch_add(1, Ordering::Relaxed);
+            let status = if number == 0 { 503 } else { 200 };
+            Ok(Answer { status, body: format!("machine {number}").into_bytes() })
+        }
+    }
+
+    fn convert(question: &Question<'_>) -> Result<Converted, String> {
+        let text = format!("{:?} {:?}", question.group, question.machine);
+        Ok(Converted { text, lost: Vec::new() })
+    }
+
+    #[tokio::test]
+    async fn an_object_is_converted_with_the_machine_and_anew_for_another_group() {
+        let options = AgentOptions {
+            node: "n".to_owned(),
+            start_within: Duration::ZERO,
+            parts: BTreeSet::new(),
+            features: FeatureOptions::default(),
+            feeds_pods: false,
+            accepted: vec!["nri-plugins".parse().unwrap()],
+            convert,
+        };
+        let (cluster, daemon) = (Cluster::unreachable("n"), Slow::default());
+        let mut agent = Agent::new(&options, &cluster, &daemon, watch::channel(World::default()).1);
+        let node = |group: &str| {
+            let labels = BTreeMap::from([("config.nri/group".to_owned(), group.to_owned())]);
+            NodeObject { name: "n".to_owned(), labels, ..NodeObject::default() }
+        };
+        let name = candidates(&options.accepted, &node("a")).remove(0);
+        let object = json!({ "metadata": { "name": "node.n" }, "spec": {} });
+        let object = ForeignObject::read(&object, ForeignKind::Balloons);
+        for (group, expected) in [
+            ("a", Err("machine 0")),
+            ("a", Ok("Some(\"a\") Some(\"machine 1\")")),
+            ("a", Ok("Some(\"a\") Some(\"machine 1\")")),
+            ("b", Ok("Some(\"b\") Some(\"machine 2\")")),
+        ] {
+            let found = agent.converted(&node(group), &name, &object).await;
+            let found = found.as_ref().map(|it| it.text.as_str()).map_err(String::as_str);
+            assert_eq!(found, expected, "{group}");
+        }
+    }
 }

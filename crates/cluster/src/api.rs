@@ -115,6 +115,13 @@ impl Cluster {
         Ok(Cluster { client, node: node.to_owned() })
     }
 
+    /// At an address where nothing listens.
+    #[cfg(test)]
+    pub(crate) fn unreachable(node: &str) -> Cluster {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        Cluster { client: Client::try_from(config).unwrap(), node: node.to_owned() }
+    }
+
     /// The own Node's name.
     pub(crate) fn node(&self) -> &str {
         &self.node
@@ -222,9 +229,14 @@ impl Cluster {
         Api::namespaced_with(self.client.clone(), &namespace, &node_feature_resource())
     }
 
-    /// Makes or corrects the own NodeFeature.
+    /// Makes or corrects the own NodeFeature. One of NFD's worker has the same name in NFD's namespace, and is left to it.
     pub(crate) async fn apply_node_feature(&self, object: &Json) -> anyhow::Result<Outcome> {
         let (api, params) = (self.node_features(), PatchParams::apply(NODE_FEATURE_MANAGER));
+        let found = call("reading the NodeFeature", api.get_opt(&self.node)).await?;
+        if found.is_some_and(|it| !is_managed(&it)) {
+            let [key, manager] = MANAGED_BY;
+            return Ok(Outcome::Conflict(format!("it lacks the label {key}={manager}")));
+        }
         let patch = Patch::Apply(object);
         outcome("writing the NodeFeature", api.patch(&self.node, &params, &patch)).await
     }
@@ -235,8 +247,7 @@ impl Cluster {
         let Some(found) = call("reading the NodeFeature", api.get_opt(&self.node)).await? else {
             return Ok(());
         };
-        let [key, manager] = MANAGED_BY;
-        if found.labels().get(key).is_some_and(|it| it == manager) {
+        if is_managed(&found) {
             let params = DeleteParams::default();
             outcome("deleting the NodeFeature", api.delete(&self.node, &params)).await?;
         }
@@ -332,6 +343,12 @@ impl Cluster {
             done => done.map(|_| ()).context("making an event"),
         }
     }
+}
+
+/// Whether an agent has made it.
+fn is_managed(object: &DynamicObject) -> bool {
+    let [key, manager] = MANAGED_BY;
+    object.labels().get(key).is_some_and(|it| it == manager)
 }
 
 /// What the agent needs of a Node.

@@ -153,6 +153,11 @@ impl ForeignName {
     fn full_name(&self) -> String {
         format!("{}/{}", self.place(), self.name)
     }
+
+    /// The node's group for its system.
+    pub(crate) fn group<'a>(&self, node: &'a NodeObject) -> Option<&'a str> {
+        self.system.group(node).map(|it| it.1)
+    }
 }
 
 /// As much of an object as counts.
@@ -295,14 +300,14 @@ pub(crate) fn convert_foreign(
     name: &ForeignName,
     object: &ForeignObject,
     node: &NodeObject,
-    machine: Option<&str>,
+    machine: &str,
     convert: Convert,
 ) -> ConfigObject {
     let (allowed, mut problems) = allowed_moves(&object.annotations);
     let full_name = name.full_name();
     let converted =
         serde_yaml::to_string(&object.text).map_err(|it| it.to_string()).and_then(|text| {
-            let group = name.system.group(node).map(|it| it.1);
+            let (group, machine) = (name.group(node), Some(machine));
             convert(&Question { name: &full_name, text: &text, node: &node.name, group, machine })
         });
     let Converted { text, lost } = converted.unwrap_or_else(|problem| {

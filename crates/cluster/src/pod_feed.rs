@@ -193,6 +193,8 @@ mod tests {
         }
     }
 
+    type Pods = BTreeMap<(String, String), Json>;
+
     fn name(name: &str) -> (String, String) {
         ("n".to_owned(), name.to_owned())
     }
@@ -202,7 +204,7 @@ mod tests {
         let (known, pods) = watch::channel(None);
         let daemon = Deaf::default();
         let pod = |cpu: u32| json!({ "cpu": cpu });
-        let change = |edit: &dyn Fn(&mut BTreeMap<(String, String), Json>)| {
+        let change = |edit: &dyn Fn(&mut Pods)| {
             known.send_modify(|pods: &mut ByPod<Json>| edit(pods.get_or_insert_default()));
         };
         let play = async {

@@ -7,17 +7,23 @@ use bayplan_node::ChangedConfig;
 use bayplan_node::event::ChangedMachine;
 use bayplan_node::reconfigure::check_division;
 use bayplan_topology::Topology;
+use bayplan_types::CpuSet;
 
 use crate::config::Config;
 use crate::settings::Settings;
 
 impl Config {
-    /// As far as decisions depend on it, on this machine.
+    /// As far as decisions depend on it, on this machine, on which these CPUs were reserved until now by an amount.
     ///
     /// # Errors
     /// The reserved CPUs do not fit the machine. As at a start, they may be offline.
-    pub fn changed(&self, topology: &Topology) -> Result<ChangedConfig, PoolsError> {
-        check_division(topology, &self.division())?;
+    pub fn changed(
+        &self,
+        topology: &Topology,
+        reserved: &CpuSet,
+    ) -> Result<ChangedConfig, PoolsError> {
+        let division = self.division();
+        check_division(topology, &division)?;
         Ok(ChangedConfig {
             rules: self.rules(),
             groups: Arc::clone(&self.groups),
@@ -26,7 +32,7 @@ impl Config {
             on_no_capacity: self.on_no_capacity,
             doubt_grace: self.doubt_grace(),
             text: self.differences(),
-            machine: ChangedMachine::divided(topology, &self.division()),
+            machine: ChangedMachine::divided(topology, &division.settled(topology, reserved)),
         })
     }
 

@@ -14,15 +14,24 @@ const ACROSS_NUMA: Said = ("distributeCpusAcrossNuma", "true");
 const ACROSS_CORES: Said = ("distributeCpusAcrossCores", "true");
 const UNCORE: Said = ("preferAlignCpusByUncoreCache", "true");
 const BY_SOCKET: Said = ("alignBySocket", "true");
+/// In the words of Bayplan and of Koordinator.
+const EVENLY: [Said; 2] =
+    [("numaStrategy", "distribute-evenly"), ("numaStrategy", "DistributeEvenly")];
+const ROOMIEST: [Said; 2] =
+    [("numaStrategy", "least-allocated"), ("numaStrategy", "LeastAllocated")];
 const SINGLE_NODE: Said = ("topologyManagerPolicy", "single-numa-node");
 
-/// What kubelet refuses to have together.
-const EXCLUSIONS: [(Said, Said); 5] = [
+/// What kubelet refuses to have together, and the same said by a strategy.
+const EXCLUSIONS: [(Said, Said); 9] = [
     (FULL, ACROSS_CORES),
     (ACROSS_NUMA, ACROSS_CORES),
     (UNCORE, ACROSS_CORES),
     (UNCORE, ACROSS_NUMA),
     (BY_SOCKET, SINGLE_NODE),
+    (EVENLY[0], ACROSS_CORES),
+    (EVENLY[1], ACROSS_CORES),
+    (ROOMIEST[0], ACROSS_NUMA),
+    (ROOMIEST[1], ACROSS_NUMA),
 ];
 
 /// What the file must not say together, where the later stands. Of defaults nothing is said.
@@ -173,6 +182,38 @@ mod tests {
             expect![
                 "f:3:25: `requests.topologyManagerScope` is `node`, expected one of container, pod"
             ],
+        );
+    }
+
+    #[test]
+    fn a_numa_strategy_goes_round_no_exclusion() {
+        check(
+            "numaStrategy: DistributeEvenly\ndistributeCpusAcrossCores: true\n",
+            expect![
+                "f:3:30: `requests.numaStrategy: distribute-evenly` and `requests.distributeCpusAcrossCores` exclude each other; take one of them"
+            ],
+        );
+        check(
+            "numaStrategy: distribute-evenly\ndistributeCpusAcrossCores: true\n",
+            expect![
+                "f:3:30: `requests.numaStrategy: distribute-evenly` and `requests.distributeCpusAcrossCores` exclude each other; take one of them"
+            ],
+        );
+        check(
+            "distributeCpusAcrossNuma: true\nnumaStrategy: least-allocated\n",
+            expect![
+                "f:3:17: `requests.numaStrategy: least-allocated` and `requests.distributeCpusAcrossNuma` exclude each other; take one of them"
+            ],
+        );
+        check(
+            "distributeCpusAcrossNuma: true\nnumaStrategy: LeastAllocated\n",
+            expect![
+                "f:3:17: `requests.numaStrategy: least-allocated` and `requests.distributeCpusAcrossNuma` exclude each other; take one of them"
+            ],
+        );
+        check(
+            "numaStrategy: distribute-evenly\ndistributeCpusAcrossNuma: true\n",
+            expect!["is_even: true"],
         );
     }
 

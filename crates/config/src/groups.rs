@@ -124,9 +124,6 @@ fn group_type(node: &Node, errors: &mut Vec<ConfigError>) -> GroupType {
         }
     }
     read.cpus.shares_idle = shares_idle;
-    if read.name.is_empty() {
-        fields.wrong(node.at, "a type has no `name`".to_owned());
-    }
     let is_list = matches!(read.size, Size::List(_));
     if read.inside == Inside::Slots && !is_list {
         let message = format!("`{}`: slots need a size that is a list of CPUs", read.name);
@@ -230,11 +227,11 @@ groups:
         check(
             text,
             expect![[r#"
-                f:3:3: `groups`: a type has no `name`
+                f:3:3: one of the types of `groups` has no `name`
                 f:3:25: `groups.members`: `namespaces` is no list
                 f:3:39: `groups.members`: `match`: In needs some value, not 0
                 f:3:66: `groups.members`: unknown key `some`; known are namespaces, match, annotation, all
-                f:4:10: `groups`: `a b` is no name for a type: expected letters, digits, `.`, `_`, `-`, and not `none`
+                f:4:10: `groups`: `a b` is no name: expected letters, digits, `.`, `_`, `-`, and not `none`
                 f:4:34: `groups.size.requests`: `max` is less than `min`, which is 4
                 f:4:61: `groups`: `inside` is `exclusive`, expected share, slots, guaranteed-exclusive
                 f:5:27: `groups.size`: `fixed` is `0`, expected 1 to 65536
@@ -244,14 +241,13 @@ groups:
                 f:6:3: CPUs 2 stand in two lists of `groups`
                 f:6:60: `groups.capacity`: `pods` is `0`, expected 1 to 65536 or unlimited
                 f:7:3: `groups`: `none`: slots need a size that is a list of CPUs
-                f:7:10: `groups`: `none` is no name for a type: expected letters, digits, `.`, `_`, `-`, and not `none`
+                f:7:10: `groups`: `none` is no name: expected letters, digits, `.`, `_`, `-`, and not `none`
                 f:7:31: `groups.size`: `domain` is `core`, expected l3, numa, die, package, machine
                 f:8:19: `groups.size`: expected one of requests, usage, fixed, list, domain
                 f:8:56: `groups.cpus`: `within` is `core`, expected l3, numa, die, package, machine
                 f:8:72: `groups.cpus`: `isolated` is `maybe`, expected no, prefer, require
                 f:9:3: `groups`: expected lines of `key: value`
-                f:9:3: `groups`: a type has no `name`
-                f:9:3: two types of `groups` are called ``"#]],
+                f:9:3: one of the types of `groups` has no `name`"#]],
         );
         check(
             "groups: {a: 1}\n",

@@ -8,7 +8,6 @@
 //! Nothing here bounds its own time: callers put a limit around each question, and dropping a question ends it.
 
 pub mod fake;
-mod messages;
 mod pod;
 
 use std::path::{Path, PathBuf};
@@ -22,10 +21,10 @@ use futures::{Stream, StreamExt as _, TryFutureExt as _, TryStreamExt as _, futu
 use tonic::{Code, Status};
 
 use crate::frame::MESSAGE_LEN_MAX;
+use crate::generated::pods::pods_client::PodsClient;
+use crate::generated::resources::pod_resources_lister_client::PodResourcesListerClient;
+use crate::generated::{pods, resources};
 use crate::upstream::Upstream;
-use messages::pods::pods_client::PodsClient;
-use messages::resources::pod_resources_lister_client::PodResourcesListerClient;
-use messages::{pods, resources};
 
 pub(crate) use pod::parse_pod;
 pub use pod::parse_pods_json;

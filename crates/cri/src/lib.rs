@@ -22,6 +22,7 @@ pub mod deadline;
 pub mod delta;
 pub mod embedded;
 pub mod frame;
+mod generated;
 mod intercept;
 pub mod kubelet;
 pub mod kubelet_api;
@@ -34,21 +35,7 @@ mod tolerant;
 pub mod translate;
 pub mod upstream;
 
-/// CRI v1 as generated from the released protocol file.
-pub mod v1 {
-    #![allow(
-        missing_docs,
-        unreachable_pub,
-        unused_qualifications,
-        clippy::all,
-        clippy::allow_attributes_without_reason,
-        clippy::clone_on_ref_ptr,
-        clippy::too_many_lines,
-        rustdoc::all,
-        reason = "generated code"
-    )]
-    tonic::include_proto!("runtime.v1");
-}
+pub use generated::v1;
 
 #[cfg(test)]
 mod test_support;

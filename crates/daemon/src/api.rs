@@ -98,7 +98,7 @@ pub(crate) struct Shared {
     pub(crate) outline: Rounds<Option<Bytes>>,
     /// Plain and OpenMetrics, without and with metrics by container.
     metrics: [[Rounds<Bytes>; 2]; 2],
-    /// Questions why a container is slow that are worked on at a time.
+    /// Questions why a container is slow that are worked on at a time, but for those on the control socket.
     pub(crate) why: Semaphore,
     /// Places in the queue of decisions that questions over HTTP may take; all others are kubelet's.
     places: Semaphore,
@@ -257,7 +257,7 @@ const ROUTES: [Route; 36] = [
         path: "/api/v1/map/about",
         parameters: "`name`: as of `bayplan explain`",
         reach: Reach::Loopback,
-        answer: "as `/api/v1/explain`, on loopback without what pods say in annotations",
+        answer: "as `/api/v1/explain`, of at most 16 containers; on loopback without what pods say in annotations",
         handler: || get(live_map::about),
     },
     Route {
@@ -329,7 +329,7 @@ const ROUTES: [Route; 36] = [
         path: "/api/v1/why",
         parameters: "`name`: as of `bayplan explain`",
         reach: Reach::Socket,
-        answer: "a list of `bayplan-why/1`: what slows containers of this name down, the most harmful first",
+        answer: "a list of `bayplan-why/1`: what slows containers of this name down, the most harmful first; of at most 16 containers, 400 for an empty name",
         handler: || get(live_map::why),
     },
     Route {
@@ -547,8 +547,21 @@ async fn explain(State(api): State<Api>, Query(named): Query<Named>) -> Response
 }
 
 /// Decisions with all that is known beside them.
-pub(crate) async fn tell_all(api: &Api, mut found: Vec<Explanation>) -> Vec<Explanation> {
-    tell_holds(api, &mut found).await;
+pub(crate) async fn tell_all(api: &Api, found: Vec<Explanation>) -> Vec<Explanation> {
+    let are_there = found.iter().any(|it| it.now.is_some());
+    let status = if are_there { api.told_status().await } else { None };
+    tell_all_by(api, status.as_ref(), found)
+}
+
+/// The same with a status that is there already.
+pub(crate) fn tell_all_by(
+    api: &Api,
+    status: Option<&Status>,
+    mut found: Vec<Explanation>,
+) -> Vec<Explanation> {
+    if let Some(status) = status {
+        tell_holds(status, &mut found);
+    }
     for explanation in &mut found {
         explanation.rebalance = api.told.about(&explanation.container);
         if explanation.now.is_some() {
@@ -569,11 +582,7 @@ fn vectors_text(VectorUse { looked_at, using }: VectorUse) -> String {
 }
 
 /// What holds of the containers that are there; for intruders on their CPUs all are looked at.
-async fn tell_holds(api: &Api, found: &mut [Explanation]) {
-    if found.iter().all(|it| it.now.is_none()) {
-        return;
-    }
-    let Some(status) = api.told_status().await else { return };
+fn tell_holds(status: &Status, found: &mut [Explanation]) {
     for now in found.iter_mut().filter_map(|it| it.now.as_mut()) {
         let is_it = |it: &&ContainerStatus| it.id == now.id && it.full_name() == now.full_name();
         if let Some(told) = status.containers.iter().find(is_it) {

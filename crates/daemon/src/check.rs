@@ -50,7 +50,9 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
 fn check_holds(status: &Status) -> Vec<Finding> {
     let off = status.containers.iter().filter(|it| it.is_off());
     let texts = off.flat_map(ContainerStatus::full_holds_texts);
-    texts.map(|text| finding("holds", Severity::Warning, text)).collect()
+    let remedy =
+        "`bayplan plan` says what is still to be written, `bayplan why CONTAINER` what it costs";
+    texts.map(|text| finding("holds", Severity::Warning, text).with_remedy(remedy)).collect()
 }
 
 /// An affinity of the runtime, which every container inherits.
@@ -131,7 +133,11 @@ pub fn check_topology(config: &Config, topology: &Topology) -> Vec<Finding> {
         [] => vec![finding("machine", Severity::Ok, shape)],
         odd => odd
             .iter()
-            .map(|oddity| finding("machine", Severity::Warning, oddity.to_string()))
+            .map(|oddity| {
+                finding("machine", Severity::Warning, oddity.to_string()).with_remedy(
+                    "compare with `bayplan topology`; what firmware or a hypervisor tells wrongly has to be mended there",
+                )
+            })
             .collect(),
     };
     findings.extend(check_limits(topology));
@@ -192,10 +198,17 @@ fn check_limits(topology: &Topology) -> Vec<Finding> {
     findings
 }
 
+/// What mends reserved CPUs that cannot be had, or do not do.
+const RESERVE: &str = "set reservedCpus to CPUs that are online, not isolated and allowed to pods, as kubelet's reservedSystemCPUs";
+
 fn check_reserved(config: &Config, topology: &Topology) -> Finding {
     let division = config.division();
+    let failure = |error: &dyn std::fmt::Display| {
+        let message = format!("reservedCpus: {error}");
+        finding("reserved", Severity::Failure, message).with_remedy(RESERVE)
+    };
     if let Err(error) = division.check(topology) {
-        return finding("reserved", Severity::Failure, format!("reservedCpus: {error}"));
+        return failure(&error);
     }
     let reserved = division.reserved_on(topology);
     match pools(&division.machine(topology), config.policy, &reserved) {
@@ -203,9 +216,13 @@ fn check_reserved(config: &Config, topology: &Topology) -> Finding {
             if missing.is_subset(topology.offline()) =>
         {
             let message = format!("reservedCpus: {missing} are offline; others stand in for them");
-            finding("reserved", Severity::Warning, message)
+            finding("reserved", Severity::Warning, message).with_remedy(RESERVE)
         }
-        Err(error) => finding("reserved", Severity::Failure, format!("reservedCpus: {error}")),
+        Err(PoolsError::NothingLeft { .. }) if division.lacking(topology) > 0 => {
+            let message = format!("reservedCpus: only {reserved} are online of an amount");
+            finding("reserved", Severity::Warning, message).with_remedy(RESERVE)
+        }
+        Err(error) => failure(&error),
         Ok(_) if reserved.is_empty() => finding(
             "reserved",
             Severity::Warning,
@@ -219,7 +236,8 @@ fn check_reserved(config: &Config, topology: &Topology) -> Finding {
                 "reservedCpus: {} are not allowed to containers, so system pods cannot run there",
                 reserved.intersection(&topology.withheld())
             ),
-        ),
+        )
+        .with_remedy(RESERVE),
         Ok(_) => finding("reserved", Severity::Ok, format!("CPUs {reserved}")),
     }
 }
@@ -230,6 +248,7 @@ fn check_wants(config: &Config, topology: &Topology) -> Vec<Finding> {
     let lacks = |key: &str, what: &str| {
         let message = format!("requests.{key} has no effect: this machine has no {what}");
         finding("requests", Severity::Warning, message)
+            .with_remedy("leave the key out, or use a machine that has it")
     };
     let mut findings = Vec::new();
     if requests.prefer_isolated_cpus && topology.isolated().is_empty() {
@@ -261,7 +280,8 @@ fn check_rights(config: &Config) -> Finding {
         }
     }
     if let Err(error) = find_group(&config.control_group) {
-        return finding("rights", Severity::Failure, format!("controlGroup: {error:#}"));
+        return finding("rights", Severity::Failure, format!("controlGroup: {error:#}"))
+            .with_remedy("set controlGroup to a group that there is, or leave it out");
     }
     finding("rights", Severity::Ok, "sockets and journal can be written")
 }
@@ -272,7 +292,8 @@ async fn check_runtime(config: &Config) -> Finding {
         Ok(version) => {
             finding("runtime", Severity::Ok, format!("{} {}", version.name, version.version))
         }
-        Err(error) => finding("runtime", Severity::Failure, error.to_string()),
+        Err(error) => finding("runtime", Severity::Failure, error.to_string())
+            .with_remedy("start the runtime, or correct runtimeSocket"),
     }
 }
 
@@ -294,6 +315,31 @@ mod tests {
             let named = told.is_none_or(|it| it.contains("2-3 are isolated"));
             assert!(named, "{reserved}");
         }
+    }
+
+    #[test]
+    fn a_remedy_is_one_of_the_finding_and_not_of_its_check() {
+        let topology = derive(&parse_machine("numa:1 core:4").unwrap()).unwrap();
+        let check = |text: &str| {
+            let config = parse_config(Path::new("c"), text).unwrap();
+            let found = check_topology(&config, &topology).into_iter();
+            let wrong = found.filter(|it| it.severity != Severity::Ok);
+            let lines =
+                wrong.map(|it| format!("{}: {}\n  {:?}\n", it.check, it.message, it.remedy));
+            lines.collect::<String>()
+        };
+        expect![[r#"
+            reserved: no CPUs are reserved, so system pods share with all others; set reservedCpus to those that kubelet reserves (reservedSystemCPUs)
+              None
+        "#]].assert_eq(&check("reservedCpus: ''"));
+        expect![[r#"
+            reserved: reservedCpus: reserved CPUs 9 are not online; this machine has 0-3
+              Some("set reservedCpus to CPUs that are online, not isolated and allowed to pods, as kubelet's reservedSystemCPUs")
+        "#]].assert_eq(&check("reservedCpus: '9'"));
+        expect![[r#"
+            requests: requests.preferIsolatedCpus has no effect: this machine has no isolated CPUs (isolcpus on the kernel's command line)
+              Some("leave the key out, or use a machine that has it")
+        "#]].assert_eq(&check("reservedCpus: '0'\nrequests: {preferIsolatedCpus: true}"));
     }
 
     #[test]

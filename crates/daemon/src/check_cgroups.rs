@@ -15,6 +15,9 @@ pub(crate) fn check_cgroups(root: &Path) -> Finding {
             "cgroups",
             Severity::Failure,
             format!("{} is `{}` and lacks cpuset", path.display(), text.trim()),
+        )
+        .with_remedy(
+            "start the kernel with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), and without cgroup_disable=cpuset",
         ),
         Err(error) => finding(
             "cgroups",
@@ -23,7 +26,8 @@ pub(crate) fn check_cgroups(root: &Path) -> Finding {
                 "no unified cgroup v2 hierarchy ({}: {error}); CPU sets still work through the runtime",
                 path.display()
             ),
-        ),
+        )
+        .with_remedy("start the kernel with cgroup v2 (systemd.unified_cgroup_hierarchy=1)"),
     }
 }
 

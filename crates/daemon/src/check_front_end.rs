@@ -74,7 +74,8 @@ fn check_registration(front_end: &FrontEndStatus, config: &Config) -> Vec<Findin
     if !front_end.is_registered {
         let why = front_end.problem.as_deref().unwrap_or("it has not been tried");
         let message = format!("the daemon is not registered as a plugin: {why}");
-        return vec![finding("nri", Severity::Failure, message)];
+        let remedy = "enable NRI in the runtime's configuration, or set frontEnd: cri";
+        return vec![finding("nri", Severity::Failure, message).with_remedy(remedy)];
     }
     let nri = front_end.nri_version.as_deref().unwrap_or("before 0.12");
     let limit = front_end.request_timeout_ms.map_or("?".to_owned(), |it| format!("{it} ms"));

@@ -19,6 +19,8 @@ use tokio::sync::watch;
 const KEPT_MAX: usize = 512;
 /// How long a question for the next event waits.
 const WAIT_MAX: Duration = Duration::from_secs(30);
+/// The kind of an event of which the history knows nothing: another program has written to a container's files.
+pub(crate) const DRIFTED: &str = "drifted";
 /// Bytes of a reason.
 const WHY_MAX: usize = 1024;
 
@@ -191,7 +193,7 @@ fn drift(notice: &Notice, occupancy: &Occupancy, now: Timestamp) -> Option<Event
     Some(EventView {
         number: 0,
         at: now,
-        kind: "drifted".to_owned(),
+        kind: DRIFTED.to_owned(),
         by: None,
         namespace: pod.namespace.clone(),
         pod: pod.name.clone(),

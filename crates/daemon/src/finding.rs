@@ -21,77 +21,23 @@ pub struct Finding {
     pub check: &'static str,
     /// How it is.
     pub severity: Severity,
-    /// What was found and what to do.
+    /// What was found; for most of what is not as it should be, also what to do.
     pub message: String,
-    /// What mends it, for what is not as it should be.
+    /// What mends it, where the message does not say so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<&'static str>,
 }
 
-/// What mends a finding that is not as it should be, by what was looked at.
-const REMEDIES: [(&str, &str); 20] = [
-    ("affinity", "take CPUAffinity= out of the runtime's unit, and make the containers anew"),
-    (
-        "cgroups",
-        "start the kernel with cgroup v2 (systemd.unified_cgroup_hierarchy=1), and enable the controller cpuset for kubepods",
-    ),
-    (
-        "cgroup-driver",
-        "make the containers of the old driver anew, for example by draining the node",
-    ),
-    (
-        "claims",
-        "give one of the two systems these CPUs, and take them out of the other's configuration",
-    ),
-    (
-        "configuration",
-        "correct the file; `bayplan config check` names line and column, `bayplan config show` every key",
-    ),
-    (
-        "kubelet-cpu",
-        "set kubelet's cpuManagerPolicy to none, remove its state file, and start it again",
-    ),
-    ("disks", "choose the scheduler bfq, or io.cost.qos, for these disks, or leave the weight out"),
-    (
-        "holds",
-        "`bayplan plan` says what is still to be written, `bayplan why CONTAINER` what it costs",
-    ),
-    (
-        "kubelet",
-        "start kubelet with the socket that Bayplan serves, cpuManagerPolicy none and memoryManagerPolicy None",
-    ),
-    ("limits", "raise cpuset.cpus and cpuset.mems of kubepods and the groups above it"),
-    (
-        "machine",
-        "compare with `bayplan topology`; what firmware or a hypervisor tells wrongly has to be mended there",
-    ),
-    (
-        "kubelet-memory",
-        "set kubelet's memoryManagerPolicy to None, remove its state file, and start it again",
-    ),
-    ("nri", "enable NRI in the runtime's configuration, or set frontEnd: cri"),
-    ("pinner", "stop the other program that pins containers, or have Bayplan drained"),
-    ("probes", "give the daemon CAP_BPF and CAP_PERFMON, a kernel with BTF, or set probes: off"),
-    ("requests", "leave the key out, or use a machine that has it"),
-    (
-        "reserved",
-        "set reservedCpus to CPUs that are online, not isolated and allowed to pods, as kubelet's reservedSystemCPUs",
-    ),
-    ("resctrl", "mount /sys/fs/resctrl, and take out classes that this processor does not have"),
-    ("rights", "run as root, or choose other paths"),
-    ("runtime", "start the runtime, or correct runtimeSocket"),
-];
-
-fn remedy_of(check: &str, severity: Severity) -> Option<&'static str> {
-    let found = REMEDIES.iter().find(|(of, _)| *of == check).map(|(_, remedy)| *remedy);
-    debug_assert!(severity == Severity::Ok || found.is_some(), "no remedy for {check}");
-    found.filter(|_| severity != Severity::Ok)
-}
-
 impl Finding {
-    /// With the remedy of its check.
+    /// Without a remedy.
     pub fn new(check: &'static str, severity: Severity, message: String) -> Finding {
-        Finding { check, severity, message, remedy: remedy_of(check, severity) }
+        Finding { check, severity, message, remedy: None }
+    }
+
+    /// With what mends it.
+    #[must_use]
+    pub fn with_remedy(self, remedy: &'static str) -> Finding {
+        Finding { remedy: Some(remedy), ..self }
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bayplan_allocator::policy::Division;
+use bayplan_allocator::policy::{Division, Reserved};
 use bayplan_host::disk::Disks;
 use bayplan_host::{CLAIMS_FILE, pods_limit_files, read_claimed_cpus};
 use bayplan_node::event::{ChangedMachine, Event};
@@ -216,22 +216,35 @@ pub(crate) struct Ground {
     pub(crate) files: Option<Arc<str>>,
     /// What the configuration makes of it.
     division: Division,
+    /// The CPUs that it has chosen for an amount of reserved ones; empty for a list.
+    pub(crate) chosen: CpuSet,
 }
 
 impl Ground {
     /// At the start.
     pub(crate) fn new(machine: &Machine, config: &Config) -> Arc<Mutex<Ground>> {
-        let ground = Ground {
+        let mut ground = Ground {
             topology: machine.topology.clone(),
             files: machine.files(),
             division: config.division(),
+            chosen: CpuSet::new(),
         };
+        ground.choose();
         Arc::new(Mutex::new(ground))
+    }
+
+    fn choose(&mut self) {
+        let settled = self.division.settled(&self.topology, &self.chosen);
+        self.chosen = match self.division.reserved {
+            Reserved::Amount(_) => settled.reserved_on(&self.topology),
+            Reserved::List(_) => CpuSet::new(),
+        };
     }
 
     /// With another configuration.
     pub(crate) fn reconfigure(&mut self, config: &Config) {
         self.division = config.division();
+        self.choose();
     }
 }
 
@@ -293,7 +306,8 @@ impl Watch {
             tracing::warn!("{error:#}; claimed of the DRA CPU driver is what was before");
         }
         let mut ground = self.ground.lock().await;
-        let machine = ChangedMachine::divided(&topology, &ground.division);
+        let division = ground.division.settled(&topology, &ground.chosen);
+        let machine = ChangedMachine::divided(&topology, &division);
         let machine = Box::new(machine.with_files(Some(Arc::clone(&files))));
         // The others have been logged.
         let is_new = |oddity| !ground.topology.oddities().contains(oddity);
@@ -302,6 +316,7 @@ impl Watch {
         }
         if self.inbox.ask(Event::MachineChanged(machine)).await.is_some() {
             ground.topology = topology;
+            ground.choose();
             ground.files = Some(files);
             self.settling = Settling { in_use: texts, seen: None };
             self.told.clear();

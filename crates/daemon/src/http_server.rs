@@ -49,10 +49,10 @@ pub(crate) const CONTROL: Limits = Limits {
     age_max: Duration::from_mins(30),
 };
 
-/// Those of `bayplan webhook`: an API server keeps idle connections for 90 s. A request on a connection that ends at that moment is lost, so none ends by its age.
+/// Those of `bayplan webhook`, for three API servers: each changes 200 objects at a time by default, and keeps idle connections for 90 s. A request on a connection that ends at that moment is lost, so none ends by its age.
 const REVIEWS: Limits = Limits {
-    connections_max: 256,
-    connections_per_peer_max: 64,
+    connections_max: 768,
+    connections_per_peer_max: 256,
     head_max: Duration::from_mins(2),
     age_max: Duration::MAX,
 };

@@ -21,9 +21,10 @@ mod view;
 mod what_if;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
+use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 pub(crate) use feed::{Feed, Sources, run_feed};
@@ -54,17 +55,49 @@ impl LiveMap {
     }
 }
 
-/// The map under another configuration that is kept for pages: what they call it, and the map as JSON. Clones are the same.
+/// The map under another configuration that is kept for pages. Clones are the same.
 #[derive(Clone, Debug, Default)]
-struct Kept(Arc<Mutex<Option<(String, Bytes)>>>);
+struct Kept(Arc<Mutex<Option<KeptMap>>>);
+
+#[derive(Clone, Debug)]
+struct KeptMap {
+    /// What pages call the configuration.
+    name: String,
+    /// When it was made.
+    at: Timestamp,
+    json: Bytes,
+}
 
 impl LiveMap {
-    /// What pages call the configuration of which the map is kept.
-    fn kept_name(&self) -> Option<String> {
-        Some(self.kept().as_ref()?.0.clone())
+    /// What pages call the configuration of which the map is kept, and when that was made.
+    fn kept_label(&self) -> Option<(String, Timestamp)> {
+        self.kept().map(|it| (it.name, it.at))
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<(String, Bytes)>> {
-        self.kept.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> Option<KeptMap> {
+        self.kept.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps this one from now on, or none, and tells open pages. The state is as it was, so no other client is told.
+    fn keep(&self, map: Option<KeptMap>) {
+        *self.kept.0.lock().unwrap_or_else(PoisonError::into_inner) = map;
+        self.feed.note_kept();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_map_that_is_kept_or_forgotten_is_told_to_the_feed() {
+        let map = LiveMap::new(Feed::default(), PathBuf::new());
+        let (at, json) = (Timestamp::UNIX_EPOCH, Bytes::from("{}"));
+        map.keep(Some(KeptMap { name: "other.yaml".to_owned(), at, json }));
+        map.feed.kept_changed().await;
+        assert_eq!(map.kept_label(), Some(("other.yaml".to_owned(), at)));
+        map.keep(None);
+        map.feed.kept_changed().await;
+        assert_eq!(map.kept_label(), None);
     }
 }

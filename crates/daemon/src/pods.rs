@@ -46,6 +46,8 @@ pub(crate) struct PodLookup {
     resources: Option<Line<PodResources>>,
     /// By the agent, for a kubelet that tells of no pods.
     pub(crate) told: Arc<ToldPods>,
+    /// Devices of the node as kubelet last told of them.
+    inventory: Arc<Mutex<Inventory>>,
     metrics: Arc<Metrics>,
 }
 
@@ -129,6 +131,7 @@ impl PodLookup {
             pods: pods.map(|socket| Line::new(KubeletPods::new(socket))),
             resources: resources.map(|socket| Line::new(PodResources::new(socket))),
             told: Arc::default(),
+            inventory: Arc::default(),
             metrics,
         }
     }
@@ -159,19 +162,18 @@ impl PodLookup {
         self.in_time(asked, format!("{namespace}/{pod}")).unwrap_or_default()
     }
 
-    /// Devices of the node; empty where kubelet does not tell.
+    /// Devices of the node; those of before while kubelet does not tell, which gives none to containers then. Empty where it has never told.
     pub(crate) async fn inventory(&self) -> Inventory {
+        let last = || self.inventory.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(line) = self.resources.as_ref().filter(|it| it.may_ask()) else {
-            return Inventory::default();
+            return last().clone();
         };
         match timeout(INVENTORY_PATIENCE, line.client.inventory()).await {
-            Ok(Ok(inventory)) => inventory,
-            Ok(Err(error)) => {
-                tracing::debug!("{error}");
-                Inventory::default()
-            }
-            Err(_) => Inventory::default(),
+            Ok(Ok(inventory)) => *last() = inventory,
+            Ok(Err(error)) => tracing::debug!("{error}"),
+            Err(_) => {}
         }
+        last().clone()
     }
 
     fn in_time<R>(&self, asked: Asked<R>, pod: impl Display) -> Option<R> {

@@ -300,10 +300,11 @@ impl Reloader {
         let ground = self.0.parts.ground.lock().await;
         check_config_on(&file, path, &ground.topology)?;
         let new = self.known(|known| effective(&file.config, known.kept.file()));
-        let diff = self.diff(&new, &ground).await?;
-        let changed = new.changed(&ground.topology).context("reservedCpus")?;
+        let changed = new.changed(&ground.topology, &ground.chosen).context("reservedCpus")?;
+        // One question: between two the node may have become another one.
         let asked = self.0.parts.inbox.ask(Event::PreviewStatus(Box::new(changed))).await;
-        let Some(Answer::Status(status)) = asked else { bail!("the daemon is stopping") };
+        let Some(Answer::WhatIf(moves, status)) = asked else { bail!("the daemon is stopping") };
+        let diff = ConfigDiff::new(self.changes(&new), moves);
         Ok(WhatIf { format: "bayplan-what-if/1".to_owned(), diff, status: *status })
     }
 
@@ -433,7 +434,7 @@ impl Reloader {
         ground: &Ground,
         event: impl FnOnce(Box<ChangedConfig>) -> Event,
     ) -> anyhow::Result<Vec<Shift>> {
-        let changed = new.changed(&ground.topology).context("reservedCpus")?;
+        let changed = new.changed(&ground.topology, &ground.chosen).context("reservedCpus")?;
         match self.0.parts.inbox.ask(event(Box::new(changed))).await {
             Some(Answer::Shifts(shifts)) => Ok(shifts),
             _ => bail!("the daemon is stopping"),

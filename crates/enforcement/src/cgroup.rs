@@ -4,7 +4,7 @@
 //! Documentation/scheduler/sched-bwc.rst, "Burst feature". A limit or a burst holds only as far as the groups above allow it, so both are told to the
 //! pod's group, too; protection of memory is divided from the top, so every group above gets the sum of those below.
 //!
-//! Not here: `cpu.idle`, which only the rebalancer turns (`turned.rs`).
+//! Not here: `cpu.idle`, which the rebalancer, the settings of BestEffort pods and scheduling classes turn (`turned.rs`).
 
 use std::collections::BTreeMap;
 

@@ -98,9 +98,7 @@ pub fn settings_for_scheduling(
         }
         match idle_pod {
             Some(pod) if files.contains("cpu.idle") => {
-                let unit = pod.strip_prefix("sys/fs/cgroup/").unwrap_or(pod).to_owned();
-                let group = TurnedGroup { dir: pod.clone(), unit, reason };
-                settings.extend(group.idle());
+                settings.extend(TurnedGroup::named_by_dir(pod, reason).idle());
             }
             Some(_) => problems.push(format!(
                 "{unit}: its {reason} is idle, and groups have no cpu.idle here (Linux 5.15, controller cpu)"

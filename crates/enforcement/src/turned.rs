@@ -1,9 +1,9 @@
-//! What the rebalancer turns in cgroups beside bursts, which are in `cgroup.rs`. In: groups. Out: settings.
+//! What is changed of whole groups beside bursts, which are in `cgroup.rs`: by the rebalancer, for BestEffort pods, and `cpu.idle` also by scheduling classes. In: groups. Out: settings.
 //!
 //! Documentation/admin-guide/cgroup-v2.rst, "CPU Interface Files"; of version 1, Documentation/scheduler/sched-bwc.rst, "Management". Only groups are
 //! chosen with other files that are not written again and again: the kernel refuses to write the weight of an idle group, which the runtime does for
 //! a container's group with every update, and kubelet for the group of a QoS class every minute, and when it starts, where it gives up. A pod's group
-//! gets its weight when it is made.
+//! gets its weight when it is made, and when its requests are resized in place, which fails while it is idle.
 
 use bayplan_types::MilliCpu;
 
@@ -31,6 +31,12 @@ pub struct TurnedGroup {
 }
 
 impl TurnedGroup {
+    /// A group that is changed for itself.
+    pub fn named_by_dir(dir: &str, reason: String) -> TurnedGroup {
+        let unit = dir.strip_prefix("sys/fs/cgroup/").unwrap_or(dir).to_owned();
+        TurnedGroup { dir: dir.to_owned(), unit, reason }
+    }
+
     fn setting(&self, form: Form, value: impl Into<String>) -> Setting {
         Setting { form, value: value.into(), unit: self.unit.clone(), reason: self.reason.clone() }
     }

@@ -33,6 +33,8 @@ pub struct Decision {
     pub warnings: Vec<String>,
 }
 
+/// Why a container that asks for exclusive CPUs does not get them.
+const DRAINED: &str = " without exclusive CPUs, because bayplan is draining";
 /// Begins what the outcome says of shared CPUs that are gone.
 const SQUEEZED: &str = "; squeezed from CPUs ";
 /// Begins what the outcome says of a move.
@@ -49,12 +51,27 @@ impl Decision {
         Decision { at: now, asked, outcome: why, pools: Vec::new(), warnings: texts(warnings) }
     }
 
+    /// Adds to the outcome that it got no exclusive CPUs because of the mode draining.
+    pub(crate) fn note_drained(&mut self) {
+        self.outcome.push_str(DRAINED);
+    }
+
+    /// Whether it got no exclusive CPUs because of the mode draining.
+    pub fn is_drained(&self) -> bool {
+        self.outcome.contains(DRAINED)
+    }
+
     /// Adds to the outcome that it shares fewer CPUs than before; `None`: it no longer does. Only the last time stays.
     pub(crate) fn note_squeeze(&mut self, how: Option<&str>) {
         self.outcome.truncate(self.outcome.find(SQUEEZED).unwrap_or(self.outcome.len()));
         if let Some(how) = how {
             self.outcome.push_str(&format!("{SQUEEZED}{how}"));
         }
+    }
+
+    /// Whether it shares fewer CPUs than when it was placed.
+    pub fn is_squeezed(&self) -> bool {
+        self.outcome.contains(SQUEEZED)
     }
 
     /// Adds to the outcome where the container was moved from and to, and why. Only the last move stays: a container that lives long is moved often.

@@ -72,7 +72,7 @@ pub enum Event {
     ConfigChanged(Box<ChangedConfig>),
     /// Dry run: which containers would be elsewhere if this were the configuration?
     PreviewConfig(Box<ChangedConfig>),
-    /// What would be where under another configuration?
+    /// The same, and what would be where.
     PreviewStatus(Box<ChangedConfig>),
     /// The runtime is about to be asked what runs.
     SyncStarted,
@@ -223,6 +223,8 @@ pub enum Answer {
     },
     /// To `ConfigChanged` and `PreviewConfig`: containers that are elsewhere.
     Shifts(Vec<Shift>),
+    /// To `PreviewStatus`: containers that would be elsewhere, and what would be where.
+    WhatIf(Vec<Shift>, Box<Status>),
     /// To `PlanMode`.
     ModePlan(Box<ModePlan>),
     /// To `ReadBack`: containers that did not run where they should, and were written again.

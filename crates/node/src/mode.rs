@@ -95,6 +95,3 @@ pub struct NotInPlace {
     /// Where it runs and where it should, or why that is not known.
     pub why: String,
 }
-
-/// Why a container that asks for exclusive CPUs does not get them.
-pub(crate) const DRAINED: &str = " without exclusive CPUs, because bayplan is draining";

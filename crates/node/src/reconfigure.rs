@@ -119,6 +119,10 @@ pub fn check_reserved(topology: &Topology, reserved: &CpuSet) -> Result<(), Pool
 /// [`PoolsError`].
 pub fn check_division(topology: &Topology, division: &Division) -> Result<(), PoolsError> {
     division.check(topology)?;
+    // Those of an amount that are offline just now may be the ones that would be left for containers.
+    if division.lacking(topology) > 0 {
+        return Ok(());
+    }
     check_reserved(topology, &division.reserved_on(topology))
 }
 

@@ -28,7 +28,8 @@ use crate::place::Place;
 
 pub use lines::{LineWriter, PodTexts};
 
-/// Version of the records.
+/// Version of the records. Texts of pods ([`Record::PodTexts`]) are not counted: an older daemon drops those records with a warning, looks at what runs, and does not know the long
+/// annotations of containers that were there (`docs/install.md`).
 pub(crate) const RECORD_VERSION: u32 = 1;
 
 /// One change.

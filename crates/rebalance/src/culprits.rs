@@ -60,6 +60,13 @@ pub(crate) fn path(signal: Signal) -> Path {
     }
 }
 
+/// Share of a container's cycles that may go into the way to memory on other nodes, 0 to 1; `None` where far memory or the processor's counters are not told.
+pub fn far_cost(sample: &Sample) -> Option<f64> {
+    let far_misses = sample.far_memory? * sample.cache_misses? / 1000.0;
+    let cycles = sample.cycles_per_instruction.filter(|it| *it > 0.0)?;
+    Some((far_misses * FAR_CYCLES / cycles).min(1.0))
+}
+
 impl Judge<'_> {
     /// Containers that may be to blame for a victim's findings, the likeliest first.
     pub(crate) fn culprits(
@@ -242,13 +249,8 @@ impl Judge<'_> {
     /// Whether a good part of a container's cycles may go into the way to memory on other nodes, where it is slow; `true` where that cannot be said.
     pub(crate) fn far_memory_hurts(&self, id: ContainerId, is_slow: bool) -> bool {
         let Some(sample) = self.lately(id) else { return false };
-        let Sample { far_memory, cache_misses, cycles_per_instruction, .. } = *sample;
-        let (Some(far), Some(misses), Some(cycles)) =
-            (far_memory, cache_misses, cycles_per_instruction)
-        else {
-            return true;
-        };
-        is_slow && far * misses / 1000.0 * FAR_CYCLES >= FAR_COST_MIN * cycles
+        let Some(cost) = far_cost(sample) else { return true };
+        is_slow && cost >= FAR_COST_MIN
     }
 
     /// How many of some CPUs all but one keep busy.
@@ -437,6 +439,25 @@ mod tests {
     #[test]
     fn too_few_rounds_of_one_kind_say_nothing() {
         check(&[(0.5, 1.0), (0.5, 1.0), (2.0, 4.0), (2.0, 4.0), (2.0, 4.0)], false, Some(1.0));
+    }
+
+    #[test]
+    fn far_memory_costs_what_its_misses_take_of_the_cycles() {
+        let sample = |far_memory, cache_misses, cycles_per_instruction| Sample {
+            far_memory,
+            cache_misses,
+            cycles_per_instruction,
+            ..Sample::default()
+        };
+        for (given, cost) in [
+            (sample(Some(0.5), Some(8.0), Some(2.0)), Some(0.26)),
+            (sample(Some(1.0), Some(100.0), Some(0.5)), Some(1.0)),
+            (sample(Some(0.5), None, Some(2.0)), None),
+            (sample(None, Some(8.0), Some(2.0)), None),
+            (sample(Some(0.0), Some(0.0), Some(0.0)), None),
+        ] {
+            assert_eq!(far_cost(&given), cost, "{given:?}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod windows;
 mod tests;
 
 pub use baseline::{Baseline, Usual};
+pub use culprits::far_cost;
 pub use knob::Knob;
 pub use lending::{HeldCore, Holder, Lending};
 pub use proposal::{Culprit, Decision, Evidence, Finding, Outcome, Proposal, Tie, Verdict};

@@ -1,7 +1,8 @@
 //! Which CPUs of a machine are for what, as a configuration says it. In: lists, an amount, a machine. Out: the CPUs for system pods, the machine as far as
 //! containers may use it, and what of that cannot be.
 //!
-//! Guarantees: the same machine and the same words give the same CPUs, so a restart changes nothing.
+//! Guarantees: the same machine and the same words give the same CPUs. While CPUs come and go those of an amount stay the same as far as they are there; after that a restart may choose
+//! lower ones.
 
 use std::borrow::Cow;
 
@@ -40,18 +41,38 @@ impl Division {
     pub fn reserved_on(&self, topology: &Topology) -> CpuSet {
         match &self.reserved {
             Reserved::List(cpus) => cpus.clone(),
-            Reserved::Amount(amount) => self.lowest(topology, amount.cpus_needed()),
+            Reserved::Amount(amount) => self.lowest(topology, amount.cpus_needed(), &CpuSet::new()),
         }
     }
 
-    /// So many of the CPUs that are neither isolated nor kept from containers.
-    fn lowest(&self, topology: &Topology, count: usize) -> CpuSet {
+    /// The same with the CPUs of an amount chosen: those that were so `until_now`, as far as they are there, before others.
+    pub fn settled(&self, topology: &Topology, until_now: &CpuSet) -> Division {
+        let Reserved::Amount(amount) = self.reserved else { return self.clone() };
+        let reserved = self.lowest(topology, amount.cpus_needed(), until_now);
+        Division { reserved: Reserved::List(reserved), ..self.clone() }
+    }
+
+    /// How many CPUs of an amount are not there.
+    pub fn lacking(&self, topology: &Topology) -> usize {
+        match self.reserved {
+            Reserved::List(_) => 0,
+            Reserved::Amount(wanted) => {
+                wanted.cpus_needed().saturating_sub(self.reserved_on(topology).len())
+            }
+        }
+    }
+
+    /// So many of the CPUs that are neither isolated nor kept from containers, these first.
+    fn lowest(&self, topology: &Topology, count: usize, first: &CpuSet) -> CpuSet {
         let machine = self.machine(topology);
         let kept_out = topology.isolated().union(&machine.withheld());
         let mut cores: Vec<&CpuSet> = topology.cores().iter().collect();
         cores.sort_by_key(|core| core.first());
         let cpus = cores.into_iter().flat_map(|core| core.iter());
-        cpus.filter(|cpu| !kept_out.contains(*cpu)).take(count).collect()
+        let (mut cpus, others): (Vec<_>, Vec<_>) =
+            cpus.filter(|cpu| !kept_out.contains(*cpu)).partition(|cpu| first.contains(*cpu));
+        cpus.extend(others);
+        cpus.into_iter().take(count).collect()
     }
 
     /// The machine as far as containers may use it.
@@ -65,11 +86,15 @@ impl Division {
     /// What the machine has to have for it, beside what [`super::pools`] asks for.
     ///
     /// # Errors
-    /// [`PoolsError`]: the amount is more than there is, or no CPU that is available is left for containers.
+    /// [`PoolsError`]: the amount is more than there is, those CPUs included that are offline just now, or no CPU that is available is left for containers.
     pub fn check(&self, topology: &Topology) -> Result<(), PoolsError> {
         let reserved = self.reserved_on(topology);
+        let mut offline = topology.offline().difference(topology.isolated());
+        if !self.available.is_empty() {
+            offline.intersect_with(&self.available);
+        }
         if let Reserved::Amount(wanted) = self.reserved
-            && reserved.len() < wanted.cpus_needed()
+            && self.lacking(topology) > offline.len()
         {
             return Err(PoolsError::TooFewToReserve { wanted, there: Box::new(reserved) });
         }
@@ -136,6 +161,34 @@ mod tests {
             "5-9",
             expect!["no CPU is left for containers: all of 5-9 are reserved (5-9) or isolated ()"],
         );
+    }
+
+    /// Reserved CPUs that go offline are replaced, and those that replace them stay reserved when they are back.
+    #[test]
+    fn an_amount_stays_where_it_is_while_cpus_come_and_go() {
+        let division = Division {
+            policy: Policy::default(),
+            reserved: Reserved::Amount(MilliCpu(2000)),
+            available: CpuSet::new(),
+        };
+        let mut reserved = CpuSet::new();
+        let mut told = Vec::new();
+        for offline in ["", " offline:0", "", " offline:1-3,5-7", ""] {
+            let line = format!("pack:1 numa:1 core:4 pu:2{offline}");
+            let topology = derive(&parse_machine(&line).unwrap()).unwrap();
+            reserved = division.settled(&topology, &reserved).reserved_on(&topology);
+            told.push(reserved.to_string());
+        }
+        expect!["0,4 | 1,4 | 1,4 | 0,4 | 0,4"].assert_eq(&told.join(" | "));
+    }
+
+    #[test]
+    fn cpus_of_an_amount_may_be_offline_just_now() {
+        let amount = |milli| Reserved::Amount(MilliCpu(milli));
+        let line = "pack:1 numa:1 core:4 pu:1 offline:1-3";
+        check(line, amount(2000), "", expect!["reserved 0, containers 0"]);
+        check(line, amount(5000), "", expect!["5 CPUs are to be reserved; 0 are there for it"]);
+        check(line, amount(3000), "0-1", expect!["3 CPUs are to be reserved; 0 are there for it"]);
     }
 
     #[test]

@@ -283,7 +283,9 @@ impl Player<'_> {
             return Ok(());
         }
         self.played.machines += 1;
-        let machine = ChangedMachine::divided(&topology, &self.config.division());
+        let reserved = self.state.ledger().pools().reserved();
+        let division = self.config.division().settled(&topology, reserved);
+        let machine = ChangedMachine::divided(&topology, &division);
         self.topology = topology;
         self.step(Event::MachineChanged(Box::new(machine)), None);
         Ok(())

@@ -342,7 +342,7 @@ mod tests {
         let mut model = model();
         model.machine = Some(derive(&parse_machine("pack:1 numa:2 core:4").unwrap()).unwrap());
         press(&mut model, "[");
-        model.learn_events(list(&["1.3"], false));
+        model.learn_events(None, list(&["1.3"], false));
         model.past.learn_map("1.3", map());
         let text = drawn(&mut model, (80, 16));
         for there in ["THE PAST, after event 1 of 1", "A  n/old/c", "\u{b7} A A \u{b7}"] {

@@ -119,8 +119,8 @@ impl Model {
     }
 
     /// Events that were asked for.
-    pub(super) fn learn_events(&mut self, list: PastList) -> Action {
-        ask(self.past.learn_events(list))
+    pub(super) fn learn_events(&mut self, before: Option<String>, list: PastList) -> Action {
+        ask(self.past.learn_events(before, list))
     }
 
     fn arrange(&mut self) {
@@ -357,13 +357,14 @@ pub(super) mod tests {
     fn the_past_is_shown_event_by_event() {
         let mut model = model();
         assert_eq!(press(&mut model, "["), Action::Past(Question::Events(None)));
-        let asked = model.learn_events(list(&["1.3"], false));
+        let asked = model.learn_events(None, list(&["1.3"], false));
         assert_eq!(asked, Action::Past(Question::Map("1.3".into())));
         model.past.learn_map("1.3", map());
         assert_eq!(names(&model), ">n/old/c");
         assert_eq!(press(&mut model, "]"), Action::None);
         assert_eq!(names(&model), ">n/web/c n/db/c n/log/c");
-        model.learn_events(list(&["1.3"], false));
+        press(&mut model, "[");
+        model.learn_events(None, list(&["1.3"], false));
         model.past.learn_map("1.3", map());
         assert_eq!(press(&mut model, "l"), Action::None);
         assert_eq!(names(&model), ">n/web/c n/db/c n/log/c");

@@ -74,6 +74,8 @@ pub(super) struct Moment {
 pub(super) struct Past {
     events: Vec<PastEvent>,
     has_more: bool,
+    /// Events that were asked for and have not come: the last, or those before this one.
+    asked: Option<Option<String>>,
     /// The event after which is shown; `None`: now.
     at: Option<usize>,
     /// `None` until the daemon has told.
@@ -85,12 +87,18 @@ impl Past {
     pub(super) fn back(&mut self) -> Option<Question> {
         match self.at.unwrap_or(self.events.len()).checked_sub(1) {
             Some(at) => self.go(at),
-            None if self.events.is_empty() => Some(Question::Events(None)),
+            None if self.asked.is_some() => None,
+            None if self.events.is_empty() => Some(self.ask_events(None)),
             None => {
-                let first = self.events.first().filter(|_| self.has_more)?;
-                Some(Question::Events(Some(first.id.clone())))
+                let first = self.events.first().filter(|_| self.has_more)?.id.clone();
+                Some(self.ask_events(Some(first)))
             }
         }
+    }
+
+    fn ask_events(&mut self, before: Option<String>) -> Question {
+        self.asked = Some(before.clone());
+        Question::Events(before)
     }
 
     /// An event forward; after the last one comes now.
@@ -113,14 +121,32 @@ impl Past {
         self.events.get(at).map(|it| Question::Map(it.id.clone()))
     }
 
-    /// Events that were asked for, in front of those that are known.
-    pub(super) fn learn_events(&mut self, list: PastList) -> Option<Question> {
+    /// Events before one, in front of those that are known; not taken if they are no longer wanted.
+    pub(super) fn learn_events(
+        &mut self,
+        before: Option<String>,
+        list: PastList,
+    ) -> Option<Question> {
+        if self.asked != Some(before) {
+            return None;
+        }
+        self.asked = None;
+        let is_wanted_at_once = self.at.is_none_or(|at| at == 0);
         let PastList { has_more, mut entries } = list;
         let count = entries.len();
         entries.append(&mut self.events);
         (self.events, self.has_more) = (entries, has_more);
         self.at = self.at.map(|at| at + count);
-        if count > 0 { self.back() } else { None }
+        if count > 0 && is_wanted_at_once { self.back() } else { None }
+    }
+
+    /// The question has no answer, and may be asked again.
+    pub(super) fn learn_no_answer(&mut self, question: &Question) {
+        if let Question::Events(before) = question
+            && self.asked.as_ref() == Some(before)
+        {
+            self.asked = None;
+        }
     }
 
     /// The map after an event, if that is still the one that is shown.
@@ -257,10 +283,11 @@ pub(super) mod tests {
         let mut past = Past::default();
         assert_eq!(past.forward(), None);
         assert_eq!(past.back(), Some(Question::Events(None)));
-        assert_eq!(past.learn_events(list(&["1.3", "1.4"], true)), map("1.4"));
+        assert_eq!(past.learn_events(None, list(&["1.3", "1.4"], true)), map("1.4"));
         assert_eq!(past.back(), map("1.3"));
         assert_eq!(past.back(), Some(Question::Events(Some("1.3".to_owned()))));
-        assert_eq!(past.learn_events(list(&["1.1", "1.2"], false)), map("1.2"));
+        let older = past.learn_events(Some("1.3".to_owned()), list(&["1.1", "1.2"], false));
+        assert_eq!(older, map("1.2"));
         assert_eq!(past.back(), map("1.1"));
         assert_eq!(past.back(), None);
         for id in ["1.2", "1.3", "1.4"] {
@@ -270,13 +297,44 @@ pub(super) mod tests {
         assert_eq!(past.title(), None);
         // None has come, and there is nothing to go back to.
         assert_eq!(past.back(), Some(Question::Events(None)));
-        assert_eq!(past.learn_events(list(&[], false)), None);
+        assert_eq!(past.learn_events(None, list(&[], false)), None);
+    }
+
+    #[test]
+    fn events_that_are_no_longer_wanted_are_not_taken() {
+        let question = Some(Question::Events(None));
+        let mut past = Past::default();
+        assert_eq!(past.back(), question);
+        assert_eq!(past.back(), None, "asked already");
+        past.live();
+        assert_eq!(past.learn_events(None, list(&["1.3"], true)), None);
+        assert_eq!(past.title(), None);
+        assert_eq!(past.back(), question);
+        assert!(past.learn_events(None, list(&["1.3", "1.4"], true)).is_some());
+        assert_eq!(past.learn_events(None, list(&["1.3", "1.4"], true)), None, "a second time");
+        // Older ones that come after the key went forward stay in front.
+        past.back();
+        past.back();
+        past.forward();
+        assert_eq!(past.learn_events(Some("1.3".to_owned()), list(&["1.2"], false)), None);
+        assert!(past.title().unwrap().starts_with("THE PAST, after event 3 of 3"));
+    }
+
+    #[test]
+    fn a_question_without_an_answer_is_asked_again() {
+        let mut past = Past::default();
+        let question = past.back().unwrap();
+        past.learn_no_answer(&Question::Map("1.3".to_owned()));
+        assert_eq!(past.back(), None);
+        past.learn_no_answer(&question);
+        assert_eq!(past.back(), Some(question));
     }
 
     #[test]
     fn only_the_map_of_the_moment_that_is_shown_is_taken() {
         let mut past = Past::default();
-        past.learn_events(list(&["1.3", "1.4"], false));
+        past.back();
+        past.learn_events(None, list(&["1.3", "1.4"], false));
         past.learn_map("1.3", map());
         assert!(past.moment.is_none());
         past.learn_map("1.4", map());

@@ -44,10 +44,12 @@ enum News {
     Machine(Box<Topology>),
     /// What was asked about a container.
     Why(String, Vec<String>),
-    /// Events of the past.
-    Events(PastList),
+    /// Events of the past: the last, or those before this one.
+    Events(Option<String>, PastList),
     /// What was where after an event.
     Map(String, Box<PastMap>),
+    /// A question about the past that has no answer, and why.
+    Unanswered(Question, String),
     Trouble(String),
     /// A signal, or the terminal has gone.
     End,
@@ -109,8 +111,12 @@ fn learn(model: &mut Model, news: News) -> Action {
         }
         News::Machine(machine) => model.machine = Some(*machine),
         News::Why(name, lines) => model.learn_why(&name, lines),
-        News::Events(list) => return model.learn_events(list),
+        News::Events(before, list) => return model.learn_events(before, list),
         News::Map(id, map) => model.past.learn_map(&id, *map),
+        News::Unanswered(question, why) => {
+            model.past.learn_no_answer(&question);
+            model.trouble = Some(why);
+        }
         News::Trouble(why) => model.trouble = Some(why),
         News::End => return Action::Quit,
     }
@@ -225,10 +231,11 @@ async fn ask_about(socket: PathBuf, asked: Asked, news: Sender<News>) {
     match asked {
         Asked::Why(name) => ask_why(socket, name, news).await,
         Asked::Past(question) => {
-            let told = match timeout(PATIENCE, ask_past(&socket, question)).await {
+            let unanswered = |why| News::Unanswered(question.clone(), why);
+            let told = match timeout(PATIENCE, ask_past(&socket, question.clone())).await {
                 Ok(Ok(told)) => told,
-                Ok(Err(error)) => News::Trouble(format!("the past: {error}")),
-                Err(_) => News::Trouble("the past: the daemon does not answer".to_owned()),
+                Ok(Err(error)) => unanswered(format!("the past: {error}")),
+                Err(_) => unanswered("the past: the daemon does not answer".to_owned()),
             };
             let _gone = news.send(told);
         }
@@ -238,9 +245,9 @@ async fn ask_about(socket: PathBuf, asked: Asked, news: Sender<News>) {
 async fn ask_past(socket: &Path, question: Question) -> Result<News, ControlError> {
     match question {
         Question::Events(before) => {
-            let before = before.map(|id| format!("&before={id}")).unwrap_or_default();
-            let path = format!("/api/v1/history?count=200{before}");
-            Ok(News::Events(query_control(socket, &path).await?))
+            let of_query = before.as_ref().map(|id| format!("&before={id}")).unwrap_or_default();
+            let path = format!("/api/v1/history?count=200{of_query}");
+            Ok(News::Events(before, query_control(socket, &path).await?))
         }
         Question::Map(id) => {
             let path = format!("/api/v1/map?at={id}");

@@ -161,7 +161,7 @@ fn check(convert: Convert, object: Json, expected: Expect) {
     let (node, accepted) = (node("config.nri/group=a"), accepted("nri-plugins"));
     let name = candidates(&accepted, &node).into_iter().find(|it| it.step == Step::Group).unwrap();
     let object = ForeignObject::read(&object, name.kind);
-    let made = convert_foreign(&name, &object, &node, Some("m"), convert);
+    let made = convert_foreign(&name, &object, &node, "m", convert);
     let said = made.problem.as_ref().or(made.note.as_ref());
     expected.assert_eq(&format!(
         "{} generation {} allowed {:?}: {:?} {said:?}",

@@ -347,7 +347,8 @@ mod tests {
             check(&[spec], json!({}));
         }
         let valid = json!({ "labels": { "a": "" }, "annotations": { "UP.example/a": "any text" } });
-        check(&[valid.clone()], valid);
+        let expected = valid.clone();
+        check(&[valid], expected);
         let suffixes = json!({ "labelSuffixes": { "app": "-1", "tier": long } });
         check(std::slice::from_ref(&suffixes), json!({ "labels": { "app": "spark-1" } }));
         let pod = json!({ "metadata": { "labels": { "tier": "x" } } });

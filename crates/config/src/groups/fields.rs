@@ -122,7 +122,9 @@ impl<'a> Fields<'a> {
         if !name.chars().all(is_plain) || name.starts_with(['.', '_', '-']) || name == "none" {
             self.wrong(
                 value.at,
-                format!("`{name}` is no name for a type: expected letters, digits, `.`, `_`, `-`, and not `none`"),
+                format!(
+                    "`{name}` is no name: expected letters, digits, `.`, `_`, `-`, and not `none`"
+                ),
             );
         }
         name.to_owned()

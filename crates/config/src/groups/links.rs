@@ -1,7 +1,7 @@
 //! What types of groups name in the rest of the configuration: kinds of load, and types that they are made of. In: a configuration that was read. Out: the same with each
 //! load as it is defined, and every name that means nothing.
 
-use bayplan_node::groups::{GroupType, Inside, Load, Size};
+use bayplan_node::groups::{Creation, GroupPlace, GroupType, Inside, Load, Size};
 
 use crate::config::Config;
 
@@ -53,6 +53,17 @@ fn components(kind: &GroupType, types: &[GroupType]) -> Vec<String> {
         mistakes.push(format!(
             "`groups`: `{name}` has components, so its size is one of requests and fixed, and its members share"
         ));
+    }
+    // `balance` is what files of balloons say of all types at once.
+    let GroupPlace { near, far, .. } = &kind.place;
+    if !kind.loads.is_empty() || !near.is_empty() || !far.is_empty() {
+        mistakes.push(format!(
+            "`groups`: `{name}` has components, so `loads`, `near` and `far` are for these to say"
+        ));
+    }
+    let count = kind.components.len();
+    if matches!(kind.size, Size::Fixed(size) if kind.creation == Creation::All && size < count) {
+        mistakes.push(format!("`groups`: `{name}` has fewer CPUs than its {count} components"));
     }
     for component in &kind.components {
         let wrong = match types.iter().find(|it| it.name == *component) {

@@ -70,9 +70,6 @@ fn load(node: &Node, errors: &mut Vec<ConfigError>) -> Load {
             other => fields.unknown(at, other, &KEYS),
         }
     }
-    if read.name.is_empty() {
-        fields.wrong(node.at, "a kind of load has no `name`".to_owned());
-    }
     read
 }
 
@@ -117,6 +114,7 @@ groupLoads:
 - {level: l3, much: true}
 - {name: x}
 - {name: x}
+- {level: l2}
 ",
             expect![[r#"
                 f:3:3: `groups`: `a` has the load `avx`, which `groupLoads` does not define; it has x, x
@@ -124,10 +122,26 @@ groupLoads:
                 f:3:3: `groups`: `b` has the component `d`: that has components itself
                 f:3:3: `groups`: `b` has the component `e`: the size of that is neither requests nor fixed
                 f:3:3: `groups`: `d` has components, so its size is one of requests and fixed, and its members share
-                f:8:3: `groupLoads`: a kind of load has no `name`
+                f:8:3: one of the kinds of `groupLoads` has no `name`
                 f:8:11: `groupLoads`: `level` is `l3`, expected core, l2
                 f:8:15: `groupLoads`: unknown key `much`; known are name, level, overloadsInGroup
-                f:10:3: two kinds of `groupLoads` are called `x`"#]],
+                f:10:3: two kinds of `groupLoads` are called `x`
+                f:11:3: one of the kinds of `groupLoads` has no `name`"#]],
+        );
+        check(
+            "
+groups:
+- {name: a}
+- {name: b, components: [a], loads: [avx]}
+- {name: c, components: [a], cpus: {near: [eth0]}}
+- {name: d, components: [a, a], size: {fixed: 1}}
+- {name: e, components: [a, a], size: {fixed: 1}, componentCreation: balance, cpus: {balance: true}}
+groupLoads: [{name: avx}]
+",
+            expect![[r#"
+                f:3:3: `groups`: `b` has components, so `loads`, `near` and `far` are for these to say
+                f:3:3: `groups`: `c` has components, so `loads`, `near` and `far` are for these to say
+                f:3:3: `groups`: `d` has fewer CPUs than its 2 components"#]],
         );
         check(
             "groupLoads: avx\n",

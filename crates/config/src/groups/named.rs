@@ -4,7 +4,7 @@ use crate::errors::ConfigError;
 use crate::kind::Field;
 use crate::yaml::{Node, Value};
 
-/// The items of a list, each as `item` reads it. No two may have the same name. Messages say that the list is `expected`, and that it holds `things`.
+/// The items of a list, each as `item` reads it. Each has a name, and no two may have the same. Messages say that the list is `expected`, and that it holds `things`.
 pub(super) fn named_list<T>(
     field: &Field<'_>,
     (expected, things): (&str, &str),
@@ -24,9 +24,13 @@ pub(super) fn named_list<T>(
     let mut found: Vec<T> = Vec::new();
     for node in items {
         let one = item(node, &mut errors);
-        if found.iter().any(|it| name(it) == name(&one)) {
-            let message = format!("two {things} of `{}` are called `{}`", field.key, name(&one));
-            errors.push(ConfigError { at: node.at, message });
+        let mut wrong = |message| errors.push(ConfigError { at: node.at, message });
+        match name(&one) {
+            "" => wrong(format!("one of the {things} of `{}` has no `name`", field.key)),
+            own if found.iter().any(|it| name(it) == own) => {
+                wrong(format!("two {things} of `{}` are called `{own}`", field.key));
+            }
+            _ => {}
         }
         found.push(one);
     }

@@ -115,9 +115,6 @@ fn class(node: &Node, errors: &mut Vec<ConfigError>) -> NamedScheduling {
             },
         }
     }
-    if read.name.is_empty() {
-        fields.wrong(node.at, "a class has no `name`".to_owned());
-    }
     read
 }
 

@@ -13,19 +13,19 @@ use tonic::codegen::BoxStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use super::messages::core::{
+use crate::generated::core::{
     Container, ContainerStatus, ObjectMeta, OwnerReference, Pod, PodCondition, PodSpec, PodStatus,
     Quantity, ResourceRequirements,
 };
-use super::messages::pods::pods_server::{Pods, PodsServer};
-use super::messages::pods::{
+use crate::generated::pods::pods_server::{Pods, PodsServer};
+use crate::generated::pods::{
     GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse, WatchPodsEvent,
     WatchPodsRequest,
 };
-use super::messages::resources::pod_resources_lister_server::{
+use crate::generated::resources::pod_resources_lister_server::{
     PodResourcesLister, PodResourcesListerServer,
 };
-use super::messages::resources::{
+use crate::generated::resources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
     ContainerResources, GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
     ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,

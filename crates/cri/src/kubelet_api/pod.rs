@@ -8,7 +8,7 @@ use bayplan_workload::{ContainerFacts, ExactRequests, PodAbout, PodFacts, Resize
 use prost::Message as _;
 use serde::Deserialize;
 
-use super::messages::core::{
+use crate::generated::core::{
     ContainerStatus, ObjectMeta, Pod, PodCondition, PodSpec, PodStatus, Quantity,
     ResourceRequirements,
 };

@@ -40,6 +40,8 @@ pub(crate) struct Feed {
     places: Arc<Semaphore>,
     /// A page has opened.
     opened: Arc<Notify>,
+    /// Another map under another configuration is kept, or none.
+    kept: Arc<Notify>,
 }
 
 impl Default for Feed {
@@ -49,6 +51,7 @@ impl Default for Feed {
             rates: watch::Sender::new(Bytes::new()),
             places: Arc::new(Semaphore::new(PAGES_MAX)),
             opened: Arc::default(),
+            kept: Arc::default(),
         }
     }
 }
@@ -78,6 +81,16 @@ impl Feed {
             let message = page.next().await?;
             Some((Ok(message), page))
         }))
+    }
+
+    /// Another map under another configuration is kept, or none.
+    pub(super) fn note_kept(&self) {
+        self.kept.notify_one();
+    }
+
+    /// Comes back after that.
+    pub(super) async fn kept_changed(&self) {
+        self.kept.notified().await;
     }
 
     fn has_pages(&self) -> bool {
@@ -130,6 +143,17 @@ impl Readings {
         }
     }
 
+    /// Why there are no shares of idle states.
+    fn idle_absent(&self) -> Option<&'static str> {
+        match &self.idle {
+            None => Some("the kernel tells of no idle states here, as in most virtual machines"),
+            Some(_) if self.idle_rates.is_empty() => {
+                Some("idle states are read every 8 s; there are no two readings yet")
+            }
+            Some(_) => None,
+        }
+    }
+
     /// Files are read on a thread of their own.
     async fn read_idle(&mut self) {
         let Some(mut reader) = self.idle.take() else { return };
@@ -147,7 +171,7 @@ impl Readings {
 enum News {
     /// A page has opened, and has nothing yet.
     Opened,
-    /// The state has changed.
+    /// The state has changed, or the map that is kept.
     Changed,
     /// It is time for rates.
     Due,
@@ -188,6 +212,7 @@ pub(crate) async fn run_feed(feed: Feed, mut sources: Sources) {
 async fn news(feed: &Feed, sources: &mut Sources, ticks: &mut Interval) -> Option<News> {
     tokio::select! {
         () = feed.opened.notified() => Some(News::Opened),
+        () = feed.kept_changed() => Some(News::Changed),
         changed = sources.changes.changed() => changed.ok().map(|()| News::Changed),
         _ = ticks.tick() => Some(News::Due),
     }
@@ -204,6 +229,7 @@ async fn tell_rates(feed: &Feed, sources: &Sources, readings: &Readings) {
         let cpu = view.cpus.entry(*cpu).or_default();
         (cpu.deep, cpu.idle) = (Some(idle.deep), idle.states.clone());
     }
+    view.idle_absent = readings.idle_absent();
     send(&feed.rates, &view);
 }
 
@@ -240,6 +266,14 @@ mod tests {
         assert!(feed.open().is_some());
         drop(open);
         assert!(!feed.has_pages());
+    }
+
+    #[test]
+    fn a_machine_without_idle_states_says_so() {
+        let root = tempfile::tempdir().unwrap();
+        let idle = IdleReader::open(root.path());
+        let told = Readings { idle, ..Readings::default() }.idle_absent();
+        assert!(told.unwrap().contains("no idle states here"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bayplan_host::counters::{IdleStates, IdleTimes};
-use bayplan_host::kernel::DiskKernel;
+use bayplan_host::kernel::{DiskKernel, Kernel as _};
 
 /// Between two readings.
 const EVERY: Duration = Duration::from_secs(8);
@@ -30,6 +30,8 @@ pub(super) type IdleByCpu = BTreeMap<u32, IdleRates>;
 pub(super) struct IdleReader {
     kernel: DiskKernel,
     states: IdleStates,
+    /// The CPUs that were online when these were read, in the kernel's words.
+    online: Option<String>,
     times: IdleTimes,
     at: Instant,
     rates: IdleByCpu,
@@ -43,20 +45,31 @@ impl IdleReader {
         if states == IdleStates::default() {
             return None;
         }
+        let online = read_online(&mut kernel);
         let times = states.read_times(&mut kernel);
-        Some(IdleReader { kernel, states, times, at: Instant::now(), rates: IdleByCpu::new() })
+        let (at, rates) = (Instant::now(), IdleByCpu::new());
+        Some(IdleReader { kernel, states, online, times, at, rates })
     }
 
     /// Rates as of the last reading, which this may be.
     pub(super) fn rates(&mut self, now: Instant) -> &IdleByCpu {
         let elapsed = now.saturating_duration_since(self.at);
         if elapsed >= EVERY {
+            let online = read_online(&mut self.kernel);
+            if online != self.online {
+                self.states = IdleStates::read(&mut self.kernel);
+                self.online = online;
+            }
             let times = self.states.read_times(&mut self.kernel);
             self.rates = idle_rates(&self.states, &self.times, &times, elapsed);
             (self.times, self.at) = (times, now);
         }
         &self.rates
     }
+}
+
+fn read_online(kernel: &mut DiskKernel) -> Option<String> {
+    kernel.read("sys/devices/system/cpu/online").ok()
 }
 
 fn idle_rates(
@@ -86,6 +99,30 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_cpu_that_comes_has_shares_after_the_second_reading() {
+        let root = tempfile::tempdir().unwrap();
+        let cpus = root.path().join("sys/devices/system/cpu");
+        let write = |cpu: u32, time: u64, online: &str| {
+            let dir = cpus.join(format!("cpu{cpu}/cpuidle/state0"));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("name"), "C6").unwrap();
+            fs::write(dir.join("latency"), "133").unwrap();
+            fs::write(dir.join("time"), time.to_string()).unwrap();
+            fs::write(cpus.join("online"), online).unwrap();
+        };
+        write(0, 0, "0");
+        let mut reader = IdleReader::open(root.path()).unwrap();
+        let begin = reader.at;
+        write(1, 0, "0-1");
+        let mut known = |seconds| {
+            let rates = reader.rates(begin + Duration::from_secs(seconds));
+            rates.keys().copied().collect::<Vec<_>>()
+        };
+        assert_eq!(known(10), [0]);
+        assert_eq!(known(20), [0, 1]);
+    }
 
     #[test]
     fn shares_are_of_the_time_between_two_readings() {

@@ -260,6 +260,7 @@ impl Moment {
             at: self.at,
             entry: Some(id.to_string()),
             what_if: None,
+            what_if_at: None,
             mode: self.mode.name().to_owned(),
             fingerprint: self.machine.as_ref().map(|it| it.fingerprint.clone()),
             reserved: pools.as_ref().map(|it| it.reserved().to_string()).unwrap_or_default(),

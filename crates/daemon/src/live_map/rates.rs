@@ -25,6 +25,9 @@ pub(crate) struct RatesView {
     /// Why something is not counted, a sentence for each probe.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) absent: Vec<String>,
+    /// Why there are no shares of idle states; absent where there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) idle_absent: Option<&'static str>,
 }
 
 /// One container.
@@ -51,9 +54,15 @@ pub(crate) struct ContainerRates {
     /// Share of its memory on other NUMA nodes than it is to use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) far: Option<f64>,
+    /// Share of the time in which some of its tasks waited for a CPU (PSI).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu_stall: Option<f64>,
     /// Share of the time in which some of its tasks stood still for lack of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory_stall: Option<f64>,
+    /// Share of the time in which some of its tasks waited for a block device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) io_stall: Option<f64>,
     /// Last-level cache that it has, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cache_mib: Option<f64>,
@@ -161,14 +170,22 @@ fn of_group(
         let usec = since(of(now), before.and_then(of))?;
         Some(usec / 1e6 / elapsed?)
     };
+    // Files of one reading are not read at quite the same time.
+    let stall = |of: fn(&GroupCounters) -> Option<u64>| usec(of).map(|share| share.min(1.0));
     let far = home.map(|Placed { near, far }| (float(near.0), float(far.0)));
     ContainerRates {
         cpu: usec(|it| it.cpu_usec),
         throttled: usec(|it| it.throttled_usec),
-        memory_stall: usec(|it| it.pressure.memory.map(|Stall { some_usec, .. }| some_usec)),
+        cpu_stall: stall(|it| some_usec(it.pressure.cpu)),
+        memory_stall: stall(|it| some_usec(it.pressure.memory)),
+        io_stall: stall(|it| some_usec(it.pressure.io)),
         far: far.filter(|(near, far)| near + far > 0.0).map(|(near, far)| far / (near + far)),
         ..ContainerRates::default()
     }
+}
+
+fn some_usec(stall: Option<Stall>) -> Option<u64> {
+    stall.map(|it| it.some_usec)
 }
 
 fn tell_probes(rates: &mut ContainerRates, told: &ContainerAudit, seconds: Option<f64>) {
@@ -266,6 +283,25 @@ mod tests {
                 r#"{"format":"bayplan-rates/1","at":"1970-01-01T00:00:00Z","containers":{"n/p/c":{"far":0.25}},"cpus":{"0":{"mhz":2400.0}}}"#
             ]],
         );
+    }
+
+    #[test]
+    fn stalls_are_shares_of_the_time_and_never_more_than_all_of_it() {
+        let begin = Instant::now();
+        let stalled = |at, cpu, memory| {
+            let mut read = reading(at, 0, 0);
+            let counters = &mut read.groups.get_mut("id").unwrap().0;
+            let stall = |some_usec| Some(Stall { some_usec, full_usec: None });
+            (counters.pressure.cpu, counters.pressure.memory) = (stall(cpu), stall(memory));
+            read
+        };
+        let before = stalled(begin, 1_000_000, 0);
+        let now = stalled(begin + Duration::from_secs(10), 3_500_000, 10_004_000);
+        let names = [("id".to_owned(), "n/p/c".to_owned())].into();
+        let view = rates((Some(&before), Some(&now)), &quiet(), &names, Timestamp::UNIX_EPOCH);
+        let found = &view.containers["n/p/c"];
+        let stalls = (found.cpu_stall, found.memory_stall, found.io_stall);
+        assert_eq!(stalls, (Some(0.25), Some(1.0), None));
     }
 
     #[test]

@@ -9,8 +9,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bayplan_drawing::outline;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
-use crate::api::{Api, Named, Reach, stopping, tell_all};
+use crate::api::{Api, Named, Reach, stopping, tell_all, tell_all_by};
 use crate::inbox::Look;
 use crate::live_map::LiveMap;
 use crate::live_map::past::{self, EntryId, Sight};
@@ -25,6 +26,8 @@ use bayplan_node::status::{Explanation, Status};
 /// Entries of a list that is not asked for a number.
 const ENTRIES_DEFAULT: usize = 200;
 const ENTRIES_MAX: usize = 1000;
+/// Containers that one question about a name is answered for: the beginning of a runtime's id may be that of many.
+const MATCHES_MAX: usize = 16;
 
 /// A moment.
 #[derive(Deserialize)]
@@ -63,7 +66,8 @@ impl Api {
     pub(crate) async fn map_now(&self) -> Option<MapView> {
         let (status, topology) = (self.told_status().await?, self.reloader.topology().await);
         let view = MapView::of_status(&status, fingerprint(&topology), jiff::Timestamp::now());
-        Some(MapView { what_if: self.map.as_ref().and_then(LiveMap::kept_name), ..view })
+        let (what_if, what_if_at) = self.map.as_ref().and_then(LiveMap::kept_label).unzip();
+        Some(MapView { what_if, what_if_at, ..view })
     }
 }
 
@@ -183,9 +187,13 @@ pub(crate) async fn about(
     Query(Named { name }): Query<Named>,
 ) -> Response {
     let Some(map) = &api.map else { return stopping() };
+    if name.is_empty() {
+        return nameless();
+    }
     let Ok(_turn) = map.about_questions.acquire().await else { return stopping() };
     match api.looker.look(|answer| Look::Explain(name, answer)).await {
-        Some(found) => {
+        Some(mut found) => {
+            found.truncate(MATCHES_MAX);
             let mut found = tell_all(&api, found).await;
             if sight(reach) == Sight::WithoutAnnotations {
                 found.iter_mut().for_each(leave_out_annotations);
@@ -202,14 +210,44 @@ pub(crate) async fn why(
     Extension(reach): Extension<Reach>,
     Query(Named { name }): Query<Named>,
 ) -> Response {
-    let Ok(_turn) = api.shared.why.acquire().await else { return stopping() };
-    let found = api.looker.look(|answer| Look::Explain(name, answer)).await;
-    let (Some(found), Some(status)) = (found, api.told_status().await) else { return stopping() };
-    let mut found = tell_all(&api, found).await;
-    if sight(reach) == Sight::WithoutAnnotations {
-        found.iter_mut().for_each(leave_out_annotations);
+    if name.is_empty() {
+        return nameless();
     }
-    Json(whys(&api, found, &status)).into_response()
+    let Ok(_turn) = turn(reach, &api.shared.why).await else { return stopping() };
+    let found = api.looker.look(|answer| Look::Explain(name, answer)).await;
+    let (Some(mut found), Some(status)) = (found, api.told_status().await) else {
+        return stopping();
+    };
+    found.truncate(MATCHES_MAX);
+    let asked = api.clone();
+    let worked_out = blocking(move || {
+        let mut found = tell_all_by(&asked, Some(&status), found);
+        if sight(reach) == Sight::WithoutAnnotations {
+            found.iter_mut().for_each(leave_out_annotations);
+        }
+        whys(&asked, found, &status)
+    });
+    match worked_out.await {
+        Some(whys) => Json(whys).into_response(),
+        None => stopping(),
+    }
+}
+
+/// Every runtime's id begins with it.
+fn nameless() -> Response {
+    let text = "`name` is empty, expected that of a container, its pod, or the beginning of the runtime's id\n";
+    (StatusCode::BAD_REQUEST, text).into_response()
+}
+
+/// A turn, which questions on the control socket need not wait for: others can ask as often as they like.
+async fn turn(
+    reach: Reach,
+    questions: &Semaphore,
+) -> Result<Option<SemaphorePermit<'_>>, AcquireError> {
+    match reach {
+        Reach::Socket => Ok(None),
+        Reach::Loopback | Reach::Network => questions.acquire().await.map(Some),
+    }
 }
 
 fn whys(api: &Api, found: Vec<Explanation>, status: &Status) -> Vec<WhyView> {
@@ -220,9 +258,11 @@ fn whys(api: &Api, found: Vec<Explanation>, status: &Status) -> Vec<WhyView> {
     let audit = api.sightings.view();
     let mode = api.reloader.rebalance_mode();
     let unhelped = api.told.view(mode, false).unhelped.into_iter();
+    let now = jiff::Timestamp::now();
     let node = Node {
+        at: now,
         status,
-        rates: &rates(readings, &audit, &names, jiff::Timestamp::now()),
+        rates: &rates(readings, &audit, &names, now),
         readings,
         audit: &audit,
         events: &api.feed.kept(),
@@ -241,5 +281,21 @@ fn leave_out_annotations(explanation: &mut Explanation) {
     if explanation.now.is_none() {
         explanation.decision.outcome = "`bayplan explain` on the node says why".to_owned();
         explanation.decision.pools.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn questions_on_the_socket_wait_for_none_on_loopback() {
+        let questions = Semaphore::new(1);
+        let taken = turn(Reach::Loopback, &questions).now_or_never();
+        assert!(taken.is_some());
+        assert!(turn(Reach::Loopback, &questions).now_or_never().is_none());
+        assert!(turn(Reach::Socket, &questions).now_or_never().is_some());
     }
 }

@@ -20,6 +20,9 @@ pub(crate) struct MapView {
     /// The configuration under which it would be so; of the map as it is now, that of which pages can see the map. Absent where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) what_if: Option<String>,
+    /// When the map under that configuration was made; of the map as it is now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) what_if_at: Option<Timestamp>,
     /// `placing`, `draining` or `restored`.
     pub(crate) mode: String,
     /// Names the machine's shape; absent where it is not known.
@@ -106,6 +109,7 @@ impl MapView {
             at,
             entry: None,
             what_if: None,
+            what_if_at: None,
             mode: status.mode.name().to_owned(),
             fingerprint: Some(fingerprint),
             reserved: cpus.reserved.clone(),

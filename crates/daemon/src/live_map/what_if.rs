@@ -14,12 +14,14 @@ use bayplan_node::event::fingerprint;
 
 use crate::api::{Api, Named};
 use crate::live_map::view::MapView;
+use crate::live_map::{KeptMap, LiveMap};
 
 /// The map that is kept.
 pub(crate) async fn kept_what_if(State(api): State<Api>) -> Response {
-    let kept = api.map.as_ref().and_then(|map| map.kept().clone());
-    match kept {
-        Some((_, json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+    match api.map.as_ref().and_then(LiveMap::kept) {
+        Some(KeptMap { json, .. }) => {
+            ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+        }
         None => {
             let text = "no map under another configuration is kept; `bayplan map --what-if FILE` on the node makes one\n";
             (StatusCode::NOT_FOUND, text).into_response()
@@ -40,12 +42,12 @@ pub(crate) async fn what_if(
         }
     };
     let machine = fingerprint(&api.reloader.topology().await);
-    let view = MapView::of_status(&found.status, machine, jiff::Timestamp::now());
+    let at = jiff::Timestamp::now();
+    let view = MapView::of_status(&found.status, machine, at);
     let name = file_name(&name);
     let view = MapView { what_if: Some(name.clone()), ..view };
     if let (Some(map), Ok(json)) = (&api.map, serde_json::to_vec(&view)) {
-        *map.kept() = Some((name, Bytes::from(json)));
-        api.looker.note_change();
+        map.keep(Some(KeptMap { name, at, json: Bytes::from(json) }));
     }
     Json(found).into_response()
 }
@@ -59,8 +61,7 @@ fn file_name(path: &str) -> String {
 /// Keeps none any more.
 pub(crate) async fn forget_what_if(State(api): State<Api>) -> Response {
     if let Some(map) = &api.map {
-        *map.kept() = None;
-        api.looker.note_change();
+        map.keep(None);
     }
     StatusCode::NO_CONTENT.into_response()
 }

@@ -38,6 +38,7 @@ fn lookup(path: &Path) -> PodLookup {
         pods: Some(Line::new(KubeletPods::new(path.to_owned()))),
         resources: Some(Line::new(PodResources::new(path.to_owned()))),
         told: Arc::default(),
+        inventory: Arc::default(),
         metrics: Arc::new(Metrics::default()),
     }
 }
@@ -118,4 +119,26 @@ fn only_pods_that_are_others_are_news() {
     for (pod, expected) in [(&pod, true), (&pod, false), (&other, true), (&pod, true)] {
         assert_eq!(seen.is_news(pod), expected, "{pod:?}");
     }
+}
+
+#[tokio::test]
+async fn an_inventory_that_cannot_be_read_is_not_empty() {
+    let (dir, kubelet) = (TempDir::new().unwrap(), FakeKubelet::default());
+    let path = dir.path().join("kubelet.sock");
+    kubelet.set_pods(vec![pod()]);
+    let lookup = lookup(&path);
+    assert_eq!(lookup.inventory().await, Inventory::default());
+    let serving = serve(&kubelet, &path);
+    let mut told = lookup.inventory().await;
+    while told == Inventory::default() {
+        tokio::task::yield_now().await;
+        told = lookup.inventory().await;
+    }
+    assert_eq!(told.allocatable.len(), 1);
+    for manner in [Manner::Refuses, Manner::Nonsense] {
+        kubelet.set_manner(manner);
+        assert_eq!(lookup.inventory().await, told, "{manner:?}");
+    }
+    drop(serving);
+    assert_eq!(lookup.inventory().await, told);
 }

@@ -1,18 +1,20 @@
 //! The causes, a function for each kind. In: evidence. Out: causes with their likely cost, what helps, and a command.
 //!
 //! A share is an estimate of the container's time that is lost: what the kernel counts directly for throttling, waiting, stalls and intrusions. For far
-//! memory it is [`FAR_COST`] of the share of memory. Shares of different causes overlap, so they do not add up.
+//! memory it is what the rebalancer judges it by, or [`FAR_COST`] of the share of memory where the processor's counters are not told. Shares of different causes overlap, so they do not add up.
 
+use bayplan_node::history::Kind;
 use bayplan_node::mode::Mode;
 use bayplan_node::proposals::ProposalState;
 use bayplan_node::status::ContainerStatus;
 
+use crate::feed::DRIFTED;
 use crate::why::evidence::Evidence;
 use crate::why::view::{Cause, CauseKind, CauseSeverity};
 use CauseSeverity::{High, Low, Medium};
 
 /// Shares below this are not told.
-const SHARE_MIN: f64 = 0.01;
+const SHARE_TOLD_MIN: f64 = 0.01;
 const SHARE_MEDIUM: f64 = 0.05;
 const SHARE_HIGH: f64 = 0.2;
 /// Of the time of a container with all of its memory on other nodes: remote accesses take about half as long again, and not all of its time is
@@ -65,7 +67,7 @@ fn with_share(kind: CauseKind, share: f64, what: impl Into<String>) -> Option<Ca
     let severity = match share {
         it if it >= SHARE_HIGH => High,
         it if it >= SHARE_MEDIUM => Medium,
-        it if it >= SHARE_MIN => Low,
+        it if it >= SHARE_TOLD_MIN => Low,
         _ => return None,
     };
     Some(Cause { share: Some(share.min(1.0)), ..cause(kind, severity, what) })
@@ -89,6 +91,11 @@ fn kubectl_names(evidence: &Evidence) -> Option<(&str, &str, &str)> {
 fn own_command(evidence: &Evidence, command: &str) -> Option<String> {
     let (namespace, pod, container) = kubectl_names(evidence)?;
     Some(format!("bayplan {command} {namespace}/{pod}/{container}"))
+}
+
+fn delete_command(evidence: &Evidence) -> Option<String> {
+    let (namespace, pod, _) = kubectl_names(evidence)?;
+    Some(format!("kubectl -n {namespace} delete pod {pod}"))
 }
 
 fn now(evidence: &Evidence) -> Option<&ContainerStatus> {
@@ -139,7 +146,7 @@ fn killed(evidence: &Evidence) -> Vec<Cause> {
 fn mode(evidence: &Evidence) -> Vec<Cause> {
     let resume = Some("bayplan resume".to_owned());
     let Some(now) = now(evidence) else { return Vec::new() };
-    let is_without = now.class != "exclusive" && now.asked.contains("exclusive");
+    let is_without = now.class != "exclusive" && evidence.explanation.decision.is_drained();
     match evidence.mode {
         Mode::Restored => vec![Cause {
             help: "end the mode restored, when what it was for is done".to_owned(),
@@ -150,17 +157,23 @@ fn mode(evidence: &Evidence) -> Vec<Cause> {
                 "an operator has restored the node: every container may run on every CPU",
             )
         }],
-        Mode::Draining if is_without => vec![Cause {
-            help: "end the mode draining, and make the container anew".to_owned(),
-            command: resume,
-            ..cause(
-                CauseKind::Drained,
-                Medium,
-                "it was placed without exclusive CPUs, because the node is drained",
-            )
-        }],
+        Mode::Draining if is_without => vec![drained(
+            "because the node is drained",
+            "end the mode draining, and make the container anew",
+            resume,
+        )],
+        Mode::Placing if is_without => vec![drained(
+            "because the node was drained then",
+            "make the container anew",
+            delete_command(evidence),
+        )],
         _ => Vec::new(),
     }
+}
+
+fn drained(why: &str, help: &str, command: Option<String>) -> Cause {
+    let what = format!("it was placed without exclusive CPUs, {why}");
+    Cause { help: help.to_owned(), command, ..cause(CauseKind::Drained, Medium, what) }
 }
 
 fn elsewhere(evidence: &Evidence) -> Vec<Cause> {
@@ -208,13 +221,18 @@ fn throttled(evidence: &Evidence) -> Vec<Cause> {
     }]
 }
 
-/// Guaranteed containers stay so: their requests change, too, and stay whole; with CPUs of its own it gets at least one more.
+/// Guaranteed containers stay so, and those with CPUs of their own keep them: their requests change, too, and stay whole; with CPUs of its own it gets at
+/// least one more. `None` for one on CPUs that its pod has together: they follow from what all its containers ask for.
 fn resize_command(evidence: &Evidence, cpus: f64) -> Option<String> {
     let (namespace, pod, container) = kubectl_names(evidence)?;
-    let is_guaranteed = now(evidence)?.qos.as_deref() == Some("Guaranteed");
+    let now = now(evidence)?;
+    if !now.exclusive_of_pod.is_empty() {
+        return None;
+    }
+    let is_whole = now.qos.as_deref() == Some("Guaranteed") || !now.exclusive.is_empty();
     #[allow(clippy::cast_precision_loss, reason = "a count of CPUs")]
     let more = (evidence.own().len() + 1) as f64;
-    let resources = match is_guaranteed {
+    let resources = match is_whole {
         true => {
             format!(
                 r#""requests":{{"cpu":"{0:.0}"}},"limits":{{"cpu":"{0:.0}"}}"#,
@@ -245,7 +263,7 @@ fn waiting(evidence: &Evidence) -> Vec<Cause> {
         details.push(format!("99 of 100 runs begin after at most {delay:.2} ms"));
     }
     details.extend(neighbours(evidence));
-    details.extend(recent(evidence, "squeezed"));
+    details.extend(squeezes(evidence));
     details.extend(evidence.unhelped.iter().map(|why| format!("the rebalancer: {why}")));
     let (help, command) = waiting_help(evidence);
     vec![Cause { details, help, command, ..found }]
@@ -340,17 +358,15 @@ fn stalled_for_io(evidence: &Evidence) -> Vec<Cause> {
 fn far_memory(evidence: &Evidence) -> Vec<Cause> {
     let Some(far) = evidence.measured.far else { return Vec::new() };
     let what = format!("{} of its memory is on NUMA nodes far from its CPUs", percent(far));
-    let Some(found) = with_share(CauseKind::FarMemory, far * FAR_COST, what) else {
+    let share = evidence.far_cost.unwrap_or(far * FAR_COST);
+    let Some(found) = with_share(CauseKind::FarMemory, share, what) else {
         return Vec::new();
     };
     let nodes = now(evidence).map(|now| format!("it is to use memory nodes {}", now.mems_text()));
-    let command = kubectl_names(evidence);
-    let command =
-        command.map(|(namespace, pod, _)| format!("kubectl -n {namespace} delete pod {pod}"));
     vec![Cause {
-        details: nodes.into_iter().chain(recent(evidence, "moved")).collect(),
+        details: nodes.into_iter().chain(recent(evidence, Kind::Moved.name())).collect(),
         help: "the rebalancer in mode act brings back what is at most 1 GiB; else its memory is near after it has been started anew".to_owned(),
-        command,
+        command: delete_command(evidence),
         ..found
     }]
 }
@@ -375,7 +391,7 @@ fn held_back(evidence: &Evidence) -> Vec<Cause> {
 }
 
 fn drifted(evidence: &Evidence) -> Vec<Cause> {
-    let mut details = recent(evidence, "drifted");
+    let mut details = recent(evidence, DRIFTED);
     if details.is_empty() {
         return Vec::new();
     }
@@ -407,15 +423,14 @@ fn files_failed(evidence: &Evidence) -> Vec<Cause> {
 /// Where neither waiting nor far memory shows that it hurts, these are only good to know.
 fn squeezed_and_moved(evidence: &Evidence) -> Vec<Cause> {
     let kinds = [
-        (CauseKind::Squeezed, "squeezed", "it shares fewer CPUs than before"),
+        (CauseKind::Squeezed, squeezes(evidence), "it shares fewer CPUs than before"),
         (
             CauseKind::Moved,
-            "moved",
+            recent(evidence, Kind::Moved.name()),
             "its exclusive CPUs were changed; caches and memory have to follow",
         ),
     ];
-    let found = kinds.into_iter().filter_map(|(kind, event, what)| {
-        let details = recent(evidence, event);
+    let found = kinds.into_iter().filter_map(|(kind, details, what)| {
         let help = "more of what happened to it:".to_owned();
         let (_, _, container) = kubectl_names(evidence)?;
         let command = Some(format!("bayplan journal --since 1d --container {container}"));
@@ -454,6 +469,14 @@ fn warnings(evidence: &Evidence) -> Vec<Cause> {
         ..cause(CauseKind::Warning, Low, format!("what it asks for is not all done: {text}"))
     };
     warnings.iter().map(cause_of).collect()
+}
+
+/// The last ones, as long as it still has fewer CPUs than it was placed on.
+fn squeezes(evidence: &Evidence) -> Vec<String> {
+    match evidence.explanation.decision.is_squeezed() {
+        true => recent(evidence, Kind::Squeezed.name()),
+        false => Vec::new(),
+    }
 }
 
 /// The last events of a kind, the newest first.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_host::counters::{GroupCounters, Stall};
 use bayplan_node::mode::Mode;
 use bayplan_node::status::{ContainerStatus, Explanation, Status};
+use bayplan_rebalance::{Sample, far_cost};
 use bayplan_types::CpuSet;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::feed::EventView;
 use crate::live_map::rates::RatesView;
@@ -15,6 +16,8 @@ use crate::why::view::Measured;
 
 /// Intruders and neighbours that are named.
 const NAMED_MAX: usize = 3;
+/// Older events are in the journal: they are not why a container is slow now.
+const RECENT: SignedDuration = SignedDuration::from_hours(1);
 
 /// Everything that causes are derived from.
 #[derive(Clone, Debug)]
@@ -22,7 +25,9 @@ pub(crate) struct Evidence {
     pub(crate) explanation: Explanation,
     pub(crate) mode: Mode,
     pub(crate) measured: Measured,
-    /// What happened to it lately, oldest first.
+    /// Share of its time that memory on other nodes may cost, as of [`far_cost`].
+    pub(crate) far_cost: Option<f64>,
+    /// What happened to it in the last hour, oldest first.
     pub(crate) events: Vec<EventView>,
     /// Containers that run on its CPUs: how many, and what they use.
     pub(crate) neighbours: Neighbours,
@@ -47,6 +52,8 @@ pub(crate) struct Neighbours {
 
 /// What is known of the node, for evidence of any container.
 pub(crate) struct Node<'a> {
+    /// When it is asked.
+    pub(crate) at: Timestamp,
     pub(crate) status: &'a Status,
     pub(crate) rates: &'a RatesView,
     pub(crate) readings: (Option<&'a GroupsRead>, Option<&'a GroupsRead>),
@@ -64,6 +71,7 @@ impl Evidence {
             explanation,
             mode: Mode::Placing,
             measured: Measured::default(),
+            far_cost: None,
             events: Vec::new(),
             neighbours: Neighbours::default(),
             intruders: Vec::new(),
@@ -91,7 +99,10 @@ fn own_text(now: &ContainerStatus) -> &str {
 pub(crate) fn gather(explanation: Explanation, node: &Node<'_>) -> Evidence {
     let name = explanation.container.clone();
     let Some(now) = explanation.now.clone() else { return Evidence::of(explanation) };
-    let is_it = |it: &&EventView| format!("{}/{}/{}", it.namespace, it.pod, it.container) == name;
+    let is_it = |it: &&EventView| {
+        format!("{}/{}/{}", it.namespace, it.pod, it.container) == name
+            && node.at.duration_since(it.at) < RECENT
+    };
     let audit = node.audit.containers.iter().find(|it| it.full_name() == name);
     let mut intruders: Vec<_> = audit.into_iter().flat_map(|it| &it.intruders).collect();
     intruders.retain(|it| it.recent_seconds > 0.0);
@@ -105,48 +116,100 @@ pub(crate) fn gather(explanation: Explanation, node: &Node<'_>) -> Evidence {
             it.recent_seconds * 1e3
         )
     });
+    let measured = measured(&now, &name, node);
     Evidence {
         mode: node.status.mode,
-        measured: measured(&now, &name, node),
+        absent: absent(&measured, &now, node),
+        far_cost: audit.and_then(|it| {
+            let recent = it.recent.as_ref()?;
+            far_cost(&Sample {
+                far_memory: measured.far,
+                cache_misses: recent.cache_misses,
+                cycles_per_instruction: recent.cycles_per_instruction,
+                ..Sample::default()
+            })
+        }),
+        measured,
         events: node.events.iter().filter(is_it).cloned().collect(),
         neighbours: neighbours(&now, node),
         intruders: intruders.collect(),
         unhelped: node.unhelped.get(&name).cloned(),
         rebalance_mode: node.rebalance_mode.to_owned(),
-        absent: absent(node),
         explanation,
     }
 }
 
-fn absent(node: &Node<'_>) -> Vec<String> {
+/// What is not measured and why, a sentence for each.
+fn absent(measured: &Measured, now: &ContainerStatus, node: &Node<'_>) -> Vec<String> {
     let mut absent = node.rates.absent.clone();
-    if node.audit.probes.is_empty() {
-        absent.push("waiting, delays, moves and intrusions: probes are off, or the daemon has just been started".to_owned());
-    }
-    if node.readings.0.is_none() {
-        absent.push(
-            "throttling and stalls: there are no two readings yet; ask again in a moment"
-                .to_owned(),
-        );
-    }
+    absent.extend(absent_of_probes(measured, now, node.audit));
+    absent.extend(absent_of_files(measured, now, node.readings));
     absent
+}
+
+/// A probe that does not count says why itself.
+fn absent_of_probes(measured: &Measured, now: &ContainerStatus, audit: &AuditView) -> Vec<String> {
+    if audit.probes.is_empty() {
+        return vec!["waiting, delays, moves and intrusions: probes are off, or the daemon has just been started".to_owned()];
+    }
+    let counts =
+        |probe: &str| audit.probes.iter().any(|it| it.name == probe && it.reason.is_none());
+    let soon = "the probes have not watched it for long enough";
+    let delay = match measured.waiting {
+        Some(_) => "in the last minute it did not run, or began later than is counted",
+        None => soon,
+    };
+    let owns = !own_text(now).is_empty();
+    let fields = [
+        ("scheduler", "waiting", measured.waiting.is_none(), soon),
+        ("scheduler", "delays", measured.delay_ms.is_none(), delay),
+        ("migrations", "moves", measured.migrations.is_none(), soon),
+        ("scheduler", "intrusions", owns && measured.taken_cpus.is_none(), soon),
+    ];
+    let absent = fields.into_iter().filter(|(probe, _, is_absent, _)| *is_absent && counts(probe));
+    absent.map(|(_, what, _, why)| format!("{what}: {why}")).collect()
+}
+
+fn absent_of_files(
+    measured: &Measured,
+    now: &ContainerStatus,
+    (before, last): (Option<&GroupsRead>, Option<&GroupsRead>),
+) -> Vec<String> {
+    let has = |read: Option<&GroupsRead>| {
+        now.id.as_ref().is_some_and(|id| read.is_some_and(|it| it.groups.contains_key(id)))
+    };
+    let soon = "its cgroup has not been read yet; ask again in a moment";
+    let later = "there are no two readings of its cgroup yet; ask again in a moment";
+    let by_time = |why| if has(before) && has(last) { why } else { later };
+    let at_once = |why| if has(last) { why } else { soon };
+    let pressure = by_time("the kernel does not count stalls (PSI, psi=1 on its command line)");
+    let fields = [
+        ("CPU use", measured.cpus.is_none(), by_time("its cpu.stat has none")),
+        ("throttling", measured.throttled.is_none(), by_time("its cpu.stat has none")),
+        ("CPU stalls", measured.cpu_stall.is_none(), pressure),
+        ("memory stalls", measured.memory_stall.is_none(), pressure),
+        ("I/O stalls", measured.io_stall.is_none(), pressure),
+        (
+            "far memory",
+            measured.far.is_none(),
+            at_once("the kernel tells of no memory on any node"),
+        ),
+        ("kills", measured.oom_kills.is_none(), at_once("its memory.events has none")),
+    ];
+    // What lacks for the same reason is one sentence.
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (what, _, why) in fields.into_iter().filter(|(_, is_absent, _)| *is_absent) {
+        match reasons.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, all)) => all.push(what),
+            None => reasons.push((why, vec![what])),
+        }
+    }
+    reasons.into_iter().map(|(why, all)| format!("{}: {why}", all.join(", "))).collect()
 }
 
 fn measured(now: &ContainerStatus, name: &str, node: &Node<'_>) -> Measured {
     let rates = node.rates.containers.get(name).cloned().unwrap_or_default();
-    let counters = |read: Option<&GroupsRead>| {
-        let id = now.id.as_ref()?;
-        Some(read?.groups.get(id)?.0.clone())
-    };
-    let (before, last) = (counters(node.readings.0), counters(node.readings.1));
-    let elapsed = node.readings.0.zip(node.readings.1);
-    let elapsed = elapsed.map(|(before, now)| now.at.saturating_duration_since(before.at));
-    let stall = |of: fn(&GroupCounters) -> Option<Stall>| {
-        let (before, last) = (of(before.as_ref()?)?, of(last.as_ref()?)?);
-        let usec = last.some_usec.checked_sub(before.some_usec)?;
-        let elapsed = elapsed.filter(|it| !it.is_zero())?;
-        Some(std::time::Duration::from_micros(usec).as_secs_f64() / elapsed.as_secs_f64())
-    };
+    let last = now.id.as_ref().and_then(|id| node.readings.1?.groups.get(id));
     Measured {
         cpus: rates.cpu,
         throttled: rates.throttled,
@@ -155,10 +218,10 @@ fn measured(now: &ContainerStatus, name: &str, node: &Node<'_>) -> Measured {
         migrations: rates.migrations,
         taken_cpus: rates.taken,
         far: rates.far,
-        cpu_stall: stall(|it| it.pressure.cpu),
-        memory_stall: stall(|it| it.pressure.memory),
-        io_stall: stall(|it| it.pressure.io),
-        oom_kills: last.as_ref().and_then(|it| it.memory.oom_kills),
+        cpu_stall: rates.cpu_stall,
+        memory_stall: rates.memory_stall,
+        io_stall: rates.io_stall,
+        oom_kills: last.and_then(|(counters, _)| counters.memory.oom_kills),
     }
 }
 

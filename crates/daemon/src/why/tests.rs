@@ -1,6 +1,11 @@
 //! A state with each harm, and what is said of it.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bayplan_host::counters::GroupCounters;
 use bayplan_node::decision::{Decision, End};
+use bayplan_node::event::Event;
 use bayplan_node::mode::Mode;
 use bayplan_node::status::{ContainerStatus, Explanation, HeldFile, HeldSets};
 use expect_test::{Expect, expect};
@@ -9,6 +14,10 @@ use serde_json::json;
 
 use super::*;
 use crate::feed::EventView;
+use crate::live_map::rates::rates;
+use crate::observer::GroupsRead;
+use crate::prober::AuditView;
+use crate::test_support::{make, new_container, state};
 use crate::why::evidence::Neighbours;
 
 const NAME: &str = "shop/web/app";
@@ -123,6 +132,19 @@ fn a_limit_that_stops_it_is_told_with_the_limit_that_would_do() {
 }
 
 #[test]
+fn a_resize_keeps_exclusive_cpus_and_is_not_told_where_the_pod_has_them_together() {
+    let command = |change: fn(&mut ContainerStatus)| {
+        let throttled = Measured { cpus: Some(1.2), throttled: Some(0.4), ..Measured::default() };
+        let mut evidence = measured("2-3", throttled);
+        change(evidence.explanation.now.as_mut().unwrap());
+        why(evidence).causes[0].command.clone()
+    };
+    let burstable = command(|now| now.qos = Some("Burstable".to_owned()));
+    assert!(burstable.unwrap().contains(r#""requests":{"cpu":"3"},"limits":{"cpu":"3"}"#));
+    assert_eq!(command(|now| now.exclusive_of_pod = std::mem::take(&mut now.exclusive)), None);
+}
+
+#[test]
 fn waiting_is_told_with_neighbours_and_squeezes() {
     let waits = Measured {
         cpus: Some(2.0),
@@ -130,18 +152,21 @@ fn waiting_is_told_with_neighbours_and_squeezes() {
         delay_ms: Some(12.5),
         ..Measured::default()
     };
+    let squeezed = event("squeezed", "from CPUs 0-7 to 0-3, because of shop/db/db");
     let neighbours = Neighbours {
         count: 7,
         cpus: Some(6.5),
         busiest: vec!["batch/a/b 4.00".to_owned(), "batch/c/d 2.00".to_owned()],
     };
+    let mut waiting = Evidence {
+        neighbours: neighbours.clone(),
+        events: vec![squeezed.clone()],
+        rebalance_mode: "off".to_owned(),
+        ..measured("", waits.clone())
+    };
+    waiting.explanation.decision.outcome.push_str("; squeezed from CPUs 0-7 to 0-3");
     check(
-        Evidence {
-            neighbours: neighbours.clone(),
-            events: vec![event("squeezed", "from CPUs 0-7 to 0-3, because of shop/db/db")],
-            rebalance_mode: "off".to_owned(),
-            ..measured("", waits.clone())
-        },
+        waiting,
         expect![[r#"
             1. its tasks wait for a CPU 60.0 % of the time that they could run (high, about 60 % of its time)
                99 of 100 runs begin after at most 12.50 ms
@@ -156,7 +181,9 @@ fn waiting_is_told_with_neighbours_and_squeezes() {
                  bayplan journal --since 1d --container app
         "#]],
     );
-    let mut observed = Evidence { neighbours, ..measured("", waits.clone()) };
+    // It has got back what it was placed on.
+    let events = vec![squeezed];
+    let mut observed = Evidence { neighbours, events, ..measured("", waits.clone()) };
     observed.rebalance_mode = "observe".to_owned();
     observed.explanation.rebalance = vec![proposal("batch/a/b", NAME, "observed")];
     check(
@@ -201,6 +228,116 @@ fn proposal(target: &str, victim: &str, state: &str) -> bayplan_node::proposals:
     .unwrap()
 }
 
+/// What is gathered at this moment of [`NAME`], with these events and without any measurement.
+fn gathered(now: Timestamp, events: &[EventView]) -> Evidence {
+    gathered_by((None, None), &json!([]), (now, events))
+}
+
+/// The same by these readings and probes, without events.
+fn gathered_of(
+    readings: (Option<&GroupsRead>, Option<&GroupsRead>),
+    probes: &serde_json::Value,
+) -> Evidence {
+    gathered_by(readings, probes, (Timestamp::UNIX_EPOCH, &[]))
+}
+
+fn gathered_by(
+    readings: (Option<&GroupsRead>, Option<&GroupsRead>),
+    probes: &serde_json::Value,
+    (at, events): (Timestamp, &[EventView]),
+) -> Evidence {
+    let audit = json!({"format": "", "probes": probes, "recent_seconds": null, "containers": []});
+    let audit: AuditView = serde_json::from_value(audit).unwrap();
+    let names = [("id".to_owned(), NAME.to_owned())].into();
+    let node = Node {
+        at,
+        status: &state("numa:1 core:8 mem:8").status(),
+        rates: &rates(readings, &audit, &names, at),
+        readings,
+        audit: &audit,
+        events,
+        unhelped: &BTreeMap::new(),
+        rebalance_mode: "off",
+    };
+    gather(evidence("").explanation, &node)
+}
+
+#[test]
+fn events_of_more_than_an_hour_ago_are_no_cause() {
+    let drifted = event("drifted", "another program has written 5 to cpu.weight; it is 10 again");
+    for (seconds, is_told) in [(0, true), (3599, true), (3600, false), (-60, true)] {
+        let now = Timestamp::from_second(seconds).unwrap();
+        let found = why(gathered(now, std::slice::from_ref(&drifted))).causes;
+        assert_eq!(found.iter().any(|it| it.kind == CauseKind::Drifted), is_told, "{seconds} s");
+    }
+}
+
+#[test]
+fn each_measurement_that_lacks_is_told_with_the_reason() {
+    let begin = Instant::now();
+    let read = |counters: GroupCounters, seconds| GroupsRead {
+        at: begin + Duration::from_secs(seconds),
+        groups: [("id".to_owned(), (counters, None))].into(),
+        caches: BTreeMap::new(),
+        idle_ticks: BTreeMap::new(),
+        frequencies_khz: BTreeMap::new(),
+    };
+    let counted = |usec| GroupCounters { cpu_usec: Some(usec), ..GroupCounters::default() };
+    let pair = || (Some(read(counted(0), 0)), Some(read(counted(9), 10)));
+    let probe = |name, reason: Option<&str>| json!({"name": name, "counts": name, "state": "", "reason": reason});
+    let off = json!([]);
+    let refused = json!([probe("scheduler", Some("no BTF")), probe("migrations", None)]);
+    let check = |readings: (Option<GroupsRead>, Option<GroupsRead>), probes, expected: Expect| {
+        let found = gathered_of((readings.0.as_ref(), readings.1.as_ref()), &probes).absent;
+        expected.assert_eq(&found.join("\n"));
+    };
+    check(
+        (None, None),
+        off.clone(),
+        expect![[r#"
+        waiting, delays, moves and intrusions: probes are off, or the daemon has just been started
+        CPU use, throttling, CPU stalls, memory stalls, I/O stalls: there are no two readings of its cgroup yet; ask again in a moment
+        far memory, kills: its cgroup has not been read yet; ask again in a moment"#]],
+    );
+    check(
+        (None, Some(read(counted(9), 10))),
+        off,
+        expect![[r#"
+        waiting, delays, moves and intrusions: probes are off, or the daemon has just been started
+        CPU use, throttling, CPU stalls, memory stalls, I/O stalls: there are no two readings of its cgroup yet; ask again in a moment
+        far memory: the kernel tells of no memory on any node
+        kills: its memory.events has none"#]],
+    );
+    check(
+        pair(),
+        refused,
+        expect![[r#"
+        scheduler not counted: no BTF
+        moves: the probes have not watched it for long enough
+        throttling: its cpu.stat has none
+        CPU stalls, memory stalls, I/O stalls: the kernel does not count stalls (PSI, psi=1 on its command line)
+        far memory: the kernel tells of no memory on any node
+        kills: its memory.events has none"#]],
+    );
+    check(
+        pair(),
+        json!([probe("scheduler", None)]),
+        expect![[r#"
+        waiting: the probes have not watched it for long enough
+        delays: the probes have not watched it for long enough
+        throttling: its cpu.stat has none
+        CPU stalls, memory stalls, I/O stalls: the kernel does not count stalls (PSI, psi=1 on its command line)
+        far memory: the kernel tells of no memory on any node
+        kills: its memory.events has none"#]],
+    );
+}
+
+#[test]
+fn kills_alone_are_no_measurement() {
+    let killed = measured("", Measured { oom_kills: Some(0), ..Measured::default() });
+    assert!(render_why(&why(killed)).contains("nothing is measured of it"));
+}
+
 #[test]
 fn intruders_are_named() {
     let mut intruded = measured("2-3", Measured { taken_cpus: Some(0.2), ..Measured::default() });
@@ -236,6 +373,18 @@ fn memory_that_is_far_or_lacking_and_block_devices_are_told() {
            moved 1970-01-01T00:00:00Z: to make room for shop/db/db
            Help: more of what happened to it:
              bayplan journal --since 1d --container app
+    "#]],
+    );
+    // With the processor's counters: few misses.
+    let mut near = measured("2-3", Measured { far: Some(0.5), ..Measured::default() });
+    near.far_cost = Some(0.02);
+    check(
+        near,
+        expect![[r#"
+        1. 50.0 % of its memory is on NUMA nodes far from its CPUs (low, about 2 % of its time)
+           it is to use memory nodes 0
+           Help: the rebalancer in mode act brings back what is at most 1 GiB; else its memory is near after it has been started anew
+             kubectl -n shop delete pod web
     "#]],
     );
     let lacking = Measured {
@@ -319,14 +468,6 @@ fn what_operators_and_the_rebalancer_do_is_told() {
              bayplan resume
     "#]],
     );
-    check(
-        Evidence { mode: Mode::Draining, ..evidence("") },
-        expect![[r#"
-        1. it was placed without exclusive CPUs, because the node is drained (medium)
-           Help: end the mode draining, and make the container anew
-             bayplan resume
-    "#]],
-    );
     let mut held_back = evidence("");
     held_back.explanation.rebalance = vec![proposal(NAME, "shop/db/db", "kept")];
     check(
@@ -339,6 +480,33 @@ fn what_operators_and_the_rebalancer_do_is_told() {
 
         Proposed or done by the rebalancer:
           kept      1970-01-01T00:00:00Z idle on shop/web/app, for shop/db/db
+    "#]],
+    );
+}
+
+#[test]
+fn a_container_that_was_placed_while_draining_is_told_so_also_when_that_is_over() {
+    let mut state = state("numa:1 core:8 mem:8");
+    state.step(Event::SetMode(Mode::Draining), Timestamp::UNIX_EPOCH);
+    let mut container = new_container("pod", "app", 0, 2);
+    (container.pod.namespace, container.pod.name) = ("shop".to_owned(), "web".to_owned());
+    make(&mut state, 1, container);
+    let explanation = state.explain(NAME).remove(0);
+    let in_mode = |mode| Evidence { mode, ..Evidence::of(explanation.clone()) };
+    check(
+        in_mode(Mode::Draining),
+        expect![[r#"
+        1. it was placed without exclusive CPUs, because the node is drained (medium)
+           Help: end the mode draining, and make the container anew
+             bayplan resume
+    "#]],
+    );
+    check(
+        in_mode(Mode::Placing),
+        expect![[r#"
+        1. it was placed without exclusive CPUs, because the node was drained then (medium)
+           Help: make the container anew
+             kubectl -n shop delete pod web
     "#]],
     );
 }

@@ -213,9 +213,14 @@ fn summary(view: &WhyView) -> String {
         Some(cause) if cause.severity > CauseSeverity::Low || view.now.is_none() => {
             cause.what.clone()
         }
-        _ if view.measured == Measured::default() => "nothing is measured of it".to_owned(),
+        _ if is_nothing(&view.measured) => "nothing is measured of it".to_owned(),
         _ => "nothing that is measured slows it down much".to_owned(),
     }
+}
+
+/// Kills are counted since it began, so they say nothing of how it runs now.
+fn is_nothing(measured: &Measured) -> bool {
+    Measured { oom_kills: None, ..measured.clone() } == Measured::default()
 }
 
 fn render_cause(number: usize, cause: &Cause) -> String {

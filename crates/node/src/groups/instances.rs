@@ -253,33 +253,45 @@ impl Groups {
         }
     }
 
-    /// How many CPUs a group is to have that has so many; `None` where it is a list or a domain. One that has more than its type allows, because that was changed,
-    /// keeps what its members request.
+    /// How many CPUs a group is to have that has so many, or has lost all of them (`None`); `None` where it is a list or a domain. One that has more than its type
+    /// allows, because that was changed, keeps what its members request.
     ///
     /// # Errors
     /// It would have to grow beyond what its type allows.
-    pub(crate) fn needed(&self, group: ContainerId, has: usize) -> Result<Option<usize>, String> {
+    pub(crate) fn needed(
+        &self,
+        group: ContainerId,
+        has: Option<usize>,
+    ) -> Result<Option<usize>, String> {
         let Some(kind) = self.kind_of(group) else { return Ok(None) };
         let (min, max) = match kind.size {
             Size::Requests { min, max } => (min, max),
-            Size::Fixed(size) => {
-                return self.divided(group, size).map(|parts| Some(parts.iter().sum()));
-            }
+            Size::Fixed(size) => return self.divided(group, size).map(|it| Some(it.iter().sum())),
             Size::List(_) | Size::Domain(_) => return Ok(None),
         };
-        let requested = self.requested(group);
         let needed = self.requested_cpus(group).unwrap_or(min);
         // Until its members are measured, it stays as large as it is.
-        let measured = self.followed.get(&group).map_or(has, |it| it.size);
-        let most = max.unwrap_or(usize::MAX);
-        let needed = match kind.follows {
-            Some(_) if has < usize::MAX => needed.max(measured.min(most)),
-            _ => needed,
+        let measured = self.followed.get(&group).map(|it| it.size).or(has);
+        let needed = match measured.filter(|_| kind.follows.is_some()) {
+            Some(measured) => needed.max(measured.min(self.most_used(group, max))),
+            None => needed,
         };
-        match max.filter(|max| needed > *max && needed > has) {
-            Some(max) => Err(format!("{requested} CPUs would be requested of at most {max}")),
-            None => self.divided(group, needed).map(|parts| Some(parts.iter().sum())),
-        }
+        let is_over = |cpus: usize| has.is_some_and(|has| cpus > has);
+        let Some(max) = max.filter(|max| needed > *max && is_over(needed)) else {
+            let sum = self.divided(group, needed)?.iter().sum();
+            return match max.filter(|max| sum > *max && is_over(sum)) {
+                Some(max) => Err(format!("its components would have {sum} CPUs of at most {max}")),
+                None => Ok(Some(sum)),
+            };
+        };
+        let requested = self.requested(group);
+        Err(format!("{requested} CPUs would be requested of at most {max}"))
+    }
+
+    /// The most CPUs that a group has for what its members use: equal parts for its components.
+    fn most_used(&self, group: ContainerId, max: Option<usize>) -> usize {
+        let parts = self.instances.get(&group).map_or(1, |it| it.portions.len().max(1));
+        max.map_or(usize::MAX, |max| max - max % parts)
     }
 
     /// The least that a group may have: what its members need, and no less than its type says; `None` where its size does not follow its members.
@@ -292,35 +304,42 @@ impl Groups {
         Some(requested.max(own + usize::from(is_shared)).max(min).max(1))
     }
 
-    /// How many CPUs each component of a group is to have, together at least so many; one number for a group without components. All have equal parts, as far as
-    /// their types allow.
+    /// How many CPUs each component of a group is to have, together at least so many; one number for a group without components.
     ///
     /// # Errors
     /// A component would be larger than its type allows.
     pub(crate) fn divided(&self, group: ContainerId, needed: usize) -> Result<Vec<usize>, String> {
         let portions = self.instances.get(&group).map_or(&[][..], |it| &it.portions);
-        if portions.is_empty() {
-            return Ok(vec![needed]);
+        match self.kind_of(group).filter(|_| !portions.is_empty()) {
+            Some(kind) => self.divide(kind, portions, needed),
+            None => Ok(vec![needed]),
         }
-        self.divide(portions.iter().map(|it| it.kind.as_str()), needed)
     }
 
-    /// The same for components of these types.
-    pub(crate) fn divide<'a>(
+    /// The same for these components of a group of this type. All have equal parts, as far as their types allow; of a fixed size the first ones have what is left over.
+    pub(crate) fn divide(
         &self,
-        kinds: impl ExactSizeIterator<Item = &'a str>,
+        kind: &GroupType,
+        portions: &[Portion],
         needed: usize,
     ) -> Result<Vec<usize>, String> {
-        let part = needed.div_ceil(kinds.len().max(1));
-        let sized = |name: &str| match self.kind(name).map(|it| &it.size) {
-            Some(Size::Requests { max: Some(max), .. }) if part > *max => Err(format!(
-                "{part} CPUs would be of its component {name}, which has at most {max}"
-            )),
-            Some(Size::Requests { min, .. }) => Ok(part.max(*min)),
-            Some(Size::Fixed(size)) => Ok(*size),
-            _ => Ok(part),
+        let count = portions.len().max(1);
+        let sized = |(at, portion): (usize, &Portion)| {
+            let part = match kind.size {
+                Size::Fixed(_) => needed / count + usize::from(at < needed % count),
+                _ => needed.div_ceil(count),
+            };
+            let name = &portion.kind;
+            match self.kind(name).map(|it| &it.size) {
+                Some(Size::Requests { max: Some(max), .. }) if part > *max => Err(format!(
+                    "{part} CPUs would be of its component {name}, which has at most {max}"
+                )),
+                Some(Size::Requests { min, .. }) => Ok(part.max(*min)),
+                Some(Size::Fixed(size)) => Ok(*size),
+                _ => Ok(part),
+            }
         };
-        kinds.map(sized).collect()
+        portions.iter().enumerate().map(sized).collect()
     }
 
     /// Types of the components of a new group of a type.

@@ -52,12 +52,16 @@ impl Followed {
         let is_within = (wanted..=wanted.saturating_add(follow.deadband)).contains(&has);
         let next = if is_within { has } else { wanted };
         let is_over = self.changes.len() >= follow.changes_per_minute;
-        if next == has || is_over {
+        let is_tried = next == self.size;
+        if next == has || (is_over && !is_tried) {
             self.size = has;
             return false;
         }
+        // What the machine had no room for is tried again, and is no other size.
+        if !is_tried {
+            self.changes.push_back(now);
+        }
         self.size = next;
-        self.changes.push_back(now);
         true
     }
 }

@@ -16,7 +16,6 @@ use crate::decision::{
     Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
 };
 use crate::event::{Answer, Note, Step};
-use crate::mode::DRAINED;
 
 /// What of the memory that was asked for is not given.
 fn memory_notes(pools: &Pools, name: &str, request: &Request, held: &Allocation) -> Vec<Note> {
@@ -124,7 +123,7 @@ impl NodeState {
         };
         let mut decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
         if is_drained && offered.is_ok() {
-            decision.outcome.push_str(DRAINED);
+            decision.note_drained();
         }
         if offered.is_err() && !is_final {
             let why = self.without_names(&decision.outcome, &spec);

@@ -134,7 +134,7 @@ impl NodeState {
             Choice::New => {
                 let wanted = MilliCpu::from_cpus(request.demand.exclusive())
                     + request.demand.shared().unwrap_or_default();
-                self.make_group(kind, Groups::key_for(kind, spec), wanted)?
+                self.make_whole(kind, Groups::key_for(kind, spec), wanted)?
             }
         };
         if let Some(why) = self.groups.is_full(group, request.owner) {
@@ -215,7 +215,7 @@ impl NodeState {
                 }
                 exact_request(group, kind, &has.union(&more))
             }
-            None => match self.groups.needed(group, has.len())? {
+            None => match self.groups.needed(group, Some(has.len()))? {
                 Some(needed) if self.has_components(group) => {
                     return self.fit_components(group, needed);
                 }
@@ -230,11 +230,31 @@ impl NodeState {
     }
 
     /// The same where its size follows its members; other groups take them as they are.
+    ///
+    /// # Errors
+    /// It cannot have what its members request.
     fn fit_members(&mut self, group: ContainerId) -> Result<Vec<Move>, String> {
-        let follows = |kind: &GroupType| matches!(kind.size, Size::Requests { .. });
-        match self.groups.kind_of(group).is_some_and(follows) {
-            true => self.fit(group),
-            false => Ok(Vec::new()),
+        if self.groups.requested_cpus(group).is_none() {
+            return Ok(Vec::new());
+        }
+        let has = self.ledger.group_cpus(group).len();
+        let mut fitted = self.fit(group);
+        // That members use more than they request is no reason to refuse one.
+        if let (Err(_), Some(followed)) = (&fitted, self.groups.followed.get_mut(&group)) {
+            followed.size = has;
+            fitted = self.fit(group);
+        }
+        let moves = fitted?;
+        let least = self.groups.requested_cpus(group).unwrap_or_default();
+        self.check_has(group, least).map(|()| moves)
+    }
+
+    /// Refuses a group that could have only a part of so many CPUs.
+    fn check_has(&self, group: ContainerId, needed: usize) -> Result<(), String> {
+        let has = self.ledger.group_cpus(group).len();
+        match has < needed {
+            true => Err(format!("needs {needed} exclusive CPUs; it can have {has}")),
+            false => Ok(()),
         }
     }
 
@@ -256,10 +276,27 @@ impl NodeState {
         match self.whole_of(group) {
             Some(whole) => !whole.is_subset(&has),
             None => {
-                let needed = self.groups.needed(group, has.len());
+                let needed = self.groups.needed(group, Some(has.len()));
                 needed.is_ok_and(|needed| needed.is_some_and(|needed| needed > has.len()))
             }
         }
+    }
+
+    /// Makes a group of a type for a container; one of a fixed size has all of its CPUs.
+    fn make_whole(
+        &mut self,
+        kind: &GroupType,
+        key: String,
+        wanted: MilliCpu,
+    ) -> Result<(ContainerId, Vec<Move>), String> {
+        let (group, mut moves) = self.make_group(kind, key, wanted)?;
+        if let Size::Fixed(size) = kind.size
+            && self.is_short(group)
+        {
+            moves.extend(self.fit(group)?);
+            self.check_has(group, size)?;
+        }
+        Ok((group, moves))
     }
 
     /// Makes a group of a type for this much CPU time.
@@ -311,10 +348,10 @@ impl NodeState {
         let sized = |size: usize| vec![(number, request(size))];
         let exactly = |cpus: &CpuSet| exact_request(id, kind, cpus);
         match &kind.size {
+            // The others follow one by one.
+            Size::Requests { .. } | Size::Fixed(_) if kind.overloads() => sized(1),
             Size::Requests { min, max } => {
                 let size = wanted.cpus_needed().max(*min).max(1);
-                // The others follow one by one.
-                let size = if kind.overloads() { 1 } else { size };
                 sized(max.map_or(size, |max| size.min(max)))
             }
             Size::Fixed(size) => sized(*size),
@@ -468,6 +505,9 @@ impl NodeState {
                         self.groups.lacking.remove(&kind.name);
                         self.note_moves(&moves, group, step);
                         self.tell_group(group, step);
+                        if self.groups.short.contains(&group) {
+                            self.settle_group(group, step);
+                        }
                     }
                     Err(why) => {
                         self.groups.lacks_some = true;
@@ -528,7 +568,7 @@ impl NodeState {
     fn fit_before(&mut self, id: ContainerId, group: ContainerId) -> Result<Vec<Move>, String> {
         self.groups.unsettled.insert(group);
         let has = self.ledger.group_cpus(group).len();
-        let needed = self.groups.needed(group, has)?;
+        let needed = self.groups.needed(group, Some(has))?;
         let is_member = self.groups.members.contains_key(&id);
         match needed.filter(|needed| is_member && *needed > has) {
             Some(_) => self.fit_members(group),

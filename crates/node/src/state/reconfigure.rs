@@ -55,11 +55,13 @@ impl NodeState {
         Step::new(copy.config_changed(config, now).answer)
     }
 
-    /// Dry run: what would be where under another configuration.
+    /// Dry run: which containers would be elsewhere under another configuration, and what would be where.
     pub(crate) fn preview_status(&self, config: ChangedConfig, now: Timestamp) -> Step {
         let mut copy = self.clone();
-        copy.config_changed(config, now);
-        Step::new(Answer::Status(Box::new(copy.status())))
+        Step::new(match copy.config_changed(config, now).answer {
+            Answer::Shifts(shifts) => Answer::WhatIf(shifts, Box::new(copy.status())),
+            other => other,
+        })
     }
 
     /// Containers that are to run on the reserved CPUs of these pools, if there are any.

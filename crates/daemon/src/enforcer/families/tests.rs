@@ -21,6 +21,8 @@ use super::cgroups::tests::{kernel, occupant};
 use crate::config::{Config, parse_config};
 use crate::enforcer::{Enforcer, Originals, Outcome};
 
+mod scheduling;
+
 const CONFIG: &str = "
 cpu: {burstPercent: 50}
 memory: {minPercent: 50, highPercent: 90, demotion: true, reclaim: {Burstable: }}

@@ -59,7 +59,7 @@ fn gather_best_effort(
             continue;
         };
         if let (Some(budget), Some(class)) = (occupancy.budget, class_group(&group)) {
-            let class = of_best_effort(class, "budget of BestEffort pods");
+            let class = TurnedGroup::named_by_dir(class, "budget of BestEffort pods".to_owned());
             let slot = class.limit_slot(CgroupVersion::V2);
             let quota = CpuQuota::of(budget);
             let is_tighter =
@@ -69,16 +69,13 @@ fn gather_best_effort(
             }
         }
         if let Some(pod) = group.pod.as_deref().filter(|_| is_idle) {
-            for (slot, setting) in of_best_effort(pod, "BestEffort pods are idle").idle() {
+            let reason = "BestEffort pods are idle".to_owned();
+            let idle_pod = TurnedGroup::named_by_dir(pod, reason);
+            for (slot, setting) in idle_pod.idle() {
                 gathered.settings.entry(slot).or_insert(setting);
             }
         }
     }
-}
-
-fn of_best_effort(dir: &str, reason: &str) -> TurnedGroup {
-    let unit = dir.strip_prefix("sys/fs/cgroup/").unwrap_or(dir).to_owned();
-    TurnedGroup { dir: dir.to_owned(), unit, reason: reason.to_owned() }
 }
 
 /// The quota of `QUOTA PERIOD`, in microseconds.

@@ -86,6 +86,7 @@ function legend({ list }) {
     const limits = ["", ...overlay.steps.map(overlay.text)];
     rows = limits.map((limit, at) => row(`o${at}`, "", at === 0 ? `below ${limits[1]}` : `from ${limit}`));
     rows.push(row("unknown", "?", "not known"), el("li", {}, overlay.unit));
+    if (view.overlay === "idle" && view.rates?.idle_absent) rows.push(el("li", { class: "absent" }, view.rates.idle_absent));
     if (!["use", "frequency", "idle"].includes(view.overlay)) rows.push(...(view.rates?.absent ?? []).map((text) => el("li", { class: "absent" }, text)));
   } else if (overlay.id === "lent") {
     rows = [row("lent", "l", "exclusive, lent to BestEffort containers while idle"), row("closed", "c", "shared, closed to other exclusive containers"), row("idle", "-", "idle for a container that holds other threads of the core")];
@@ -158,9 +159,13 @@ async function pin(at) {
   remember();
   if (at) {
     try {
-      view.pinnedMap = at === "now" ? view.live : at === WHAT_IF ? await ask("/api/v1/map/what-if") : await time.map(at);
-      await prepare(other, view.pinnedMap);
+      const map = at === "now" ? view.live : at === WHAT_IF ? await ask("/api/v1/map/what-if") : await time.map(at);
+      // Another moment may have been chosen meanwhile, or none.
+      if (view.pinned !== at) return;
+      view.pinnedMap = map;
+      await prepare(other, map);
     } catch (error) {
+      if (view.pinned !== at) return;
       [view.pinned, view.problem] = [null, error.message];
     }
   }
@@ -203,7 +208,7 @@ function listen() {
     view.problem = null;
     if (time.at === null) await prepare(main, view.live);
     // Another one may be kept now, or none.
-    if (view.pinned === WHAT_IF) pin(view.live.what_if ? WHAT_IF : null);
+    if (view.pinned === WHAT_IF && view.live.what_if_at !== view.pinnedMap?.at) pin(view.live.what_if ? WHAT_IF : null);
     draw();
     refreshSoon();
   });

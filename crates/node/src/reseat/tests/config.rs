@@ -39,7 +39,11 @@ impl Node {
         let asked = self.step(Event::PreviewConfig(changed.clone()));
         assert!(asked.records.is_empty() && asked.plan.is_empty() && asked.notes.is_empty());
         let Answer::Shifts(would) = asked.answer else { panic!("{:?}", asked.answer) };
+        let asked = self.step(Event::PreviewStatus(changed.clone())).answer;
+        let Answer::WhatIf(shifts, status) = asked else { panic!("{asked:?}") };
+        assert_eq!(shifts, would);
         let done = self.step(Event::ConfigChanged(changed.clone()));
+        assert_eq!(self.state.status(), *status, "what-if and what came of it");
         let Answer::Shifts(did) = &done.answer else { panic!("{:?}", done.answer) };
         assert_eq!(would, *did);
         let again = self.step(Event::ConfigChanged(changed));

@@ -1,7 +1,7 @@
 //! Groups that are made of others: each component has the wishes of its own type, and the group has the CPUs of all of them. In: how many CPUs the group is to have.
 //! Out: its portions, and the group in the ledger.
 
-use bayplan_allocator::{Component, ContainerId, Move, offer};
+use bayplan_allocator::{Component, ContainerId, Move, Request, offer};
 use bayplan_types::{CpuSet, MilliCpu};
 
 use super::{exact_request, group_request};
@@ -28,9 +28,11 @@ impl NodeState {
         for (at, (portion, size)) in (0_u64..).zip(portions.iter().zip(sizes)) {
             let kind = self.groups.kind(&portion.kind);
             let kind = kind.ok_or_else(|| format!("there is no type {}", portion.kind))?;
-            let request = group_request(ContainerId(u64::MAX - at), kind, *size);
+            let id = ContainerId(u64::MAX - at);
+            // Other groups are those beside the one of which it is a part.
+            let request = Request { id: group, ..group_request(id, kind, *size) };
             let is_new = portion.cpus.is_empty();
-            let request = self.placed_as(kind, is_new, request);
+            let request = Request { id, ..self.placed_as(kind, is_new, request) };
             components.push(Component { request, has: portion.cpus.intersection(&has) });
         }
         let composed = self.ledger.compose(group, &components);
@@ -48,14 +50,23 @@ impl NodeState {
         wanted: MilliCpu,
     ) -> Result<(ContainerId, Vec<Move>), String> {
         let needed = match kind.size {
-            Size::Requests { min, .. } => wanted.cpus_needed().max(min).max(1),
+            // What its first member needs beyond its bound is refused when that is fitted.
+            Size::Requests { min, max } => {
+                wanted.cpus_needed().max(min).max(1).min(max.unwrap_or(usize::MAX))
+            }
             Size::Fixed(size) => size,
             Size::List(_) | Size::Domain(_) => return Err("it has no size".to_owned()),
         };
         let empty = |kind: String| Portion { kind, cpus: CpuSet::new() };
         let portions: Vec<Portion> =
             self.groups.components_of(kind).into_iter().map(empty).collect();
-        let sizes = self.groups.divide(portions.iter().map(|it| it.kind.as_str()), needed)?;
+        let sizes = self.groups.divide(kind, &portions, needed)?;
+        let sum: usize = sizes.iter().sum();
+        if let Size::Requests { max: Some(max), .. } = kind.size
+            && sum > max
+        {
+            return Err(format!("its components would have {sum} CPUs of at most {max}"));
+        }
         let portions = self.compose(id, &portions, &sizes)?;
         let offered = offer(&self.ledger, &exact_request(id, kind, &cpus_of(&portions)));
         let offered = offered.map_err(|refusal| self.why_refused(&refusal))?;

@@ -45,7 +45,7 @@ impl NodeState {
         find_device(&self.devices, device_name(name).as_ref())
     }
 
-    /// CPUs of the cores or caches on which other groups have this load; with those of the group itself, where it is not to have two on one.
+    /// CPUs of the cores or caches on which other groups, or components of them, have this load; with those of the group itself, where it is not to have two on one.
     fn loaded(&self, group: ContainerId, load: &Load) -> CpuSet {
         let has_load = |kind: &str| {
             let kind = self.groups.kind(kind);
@@ -53,9 +53,14 @@ impl NodeState {
         };
         let mut cpus = CpuSet::new();
         for (id, instance) in &self.groups.instances {
-            if *id != group && has_load(&instance.kind) {
+            if *id == group {
+                continue;
+            }
+            if has_load(&instance.kind) {
                 cpus.union_with(&self.ledger.group_cpus(*id));
             }
+            let loaded = instance.portions.iter().filter(|it| has_load(&it.kind));
+            loaded.for_each(|it| cpus.union_with(&it.cpus));
         }
         if load.overloads {
             cpus.union_with(&self.ledger.group_cpus(group));
@@ -63,7 +68,11 @@ impl NodeState {
         domains_around(self.ledger.pools(), load.level, &cpus)
     }
 
-    /// Gives a group more CPUs one by one, each on a core or cache on which it has none, as long as there are such.
+    /// Gives a group more CPUs one by one, each on a core or cache on which it has none, as long as there are such. Where there are too few, it has those that there
+    /// are, and is short.
+    ///
+    /// # Errors
+    /// It cannot have even one more; nothing is changed then.
     pub(super) fn grow_apart(
         &mut self,
         group: ContainerId,
@@ -71,10 +80,14 @@ impl NodeState {
     ) -> Result<Vec<Move>, String> {
         let Some(kind) = self.groups.kind_of(group).cloned() else { return Ok(Vec::new()) };
         let mut moves = Vec::new();
-        for size in self.ledger.group_cpus(group).len() + 1..=needed {
+        let first = self.ledger.group_cpus(group).len() + 1;
+        for size in first..=needed {
             let request = self.placed_as(&kind, false, group_request(group, &kind, size));
-            let made = self.ledger.resize_group(&request);
-            moves.extend(made.map_err(|refusal| self.why_refused(&refusal))?);
+            match self.ledger.resize_group(&request) {
+                Ok(made) => moves.extend(made),
+                Err(_) if size > first => break,
+                Err(refusal) => return Err(self.why_refused(&refusal)),
+            }
         }
         Ok(moves)
     }

@@ -200,7 +200,7 @@ impl NodeState {
         Some(())
     }
 
-    /// Elsewhere with as many CPUs, or with one and the others later.
+    /// Elsewhere with as many CPUs, or with what its members request, or with one and the others later.
     fn reseat_group(&mut self, id: ContainerId) -> Option<()> {
         let kind = self.groups.kind_of(id)?.clone();
         let number = self.groups.instances.get(&id)?.number;
@@ -216,17 +216,21 @@ impl NodeState {
                 domains.iter().map(|cpus| exact_request(id, &kind, cpus)).collect()
             }
             Size::Requests { .. } | Size::Fixed(_) if self.has_components(id) => {
-                let needed = self.groups.needed(id, usize::MAX).ok().flatten()?;
+                let needed = self.groups.needed(id, None).ok().flatten()?;
                 let cpus = self.recompose(id, needed)?;
                 vec![exact_request(id, &kind, &cpus)]
             }
             Size::Requests { .. } | Size::Fixed(_) => {
-                let needed = self.groups.needed(id, usize::MAX).ok().flatten().unwrap_or(1);
+                let needed = self.groups.needed(id, None).ok().flatten().unwrap_or(1);
+                let least = self.groups.requested_cpus(id).unwrap_or(needed);
                 let request = |size| self.placed_as(&kind, true, group_request(id, &kind, size));
-                [needed, 1].map(request).to_vec()
+                // The others follow one by one.
+                let sizes = if kind.overloads() { [1; 3] } else { [needed, least, 1] };
+                sizes.map(request).to_vec()
             }
         };
-        requests.iter().find_map(|request| self.adopt_offer(request))
+        requests.iter().find_map(|request| self.adopt_offer(request))?;
+        if kind.overloads() { self.regrow(id) } else { Some(()) }
     }
 
     fn adopt_offer(&mut self, request: &Request) -> Option<()> {

@@ -12,7 +12,7 @@ mod scenarios;
 use super::*;
 use crate::groups::{
     Capacity, Creation, Fill, Follow, GroupPlace, GroupType, Inside, InstanceKey, Instances, Load,
-    Members, Most, Size,
+    Members, Most, Priority, Size,
 };
 use crate::reconfigure::ChangedConfig;
 use crate::settings::OnNoCapacity;
@@ -610,6 +610,44 @@ fn groups_of_a_fixed_size_and_of_a_domain_regain_their_cpus() {
               zone[0] : 2-3,10-11, z/b/c on 2-3,10-11
         "#]],
     );
+}
+
+/// The one of low priority was there first and has the lower id. Both have lost all of their CPUs: the other one has what is left, and the second CPU that comes back.
+#[test]
+fn groups_of_a_higher_priority_get_cpus_back_first() {
+    let of = |name, priority| GroupType { priority, ..kind(name, Size::Fixed(2)) };
+    let machine = "pack:1 numa:1 core:8 pu:1 mem:2";
+    let mut node = started((machine, "0"), &[of("low", Priority::Low), of("high", Priority::High)]);
+    node.create(&["n/a/c", "100", "bayplan.dev/group=low"]);
+    node.create(&["n/b/c", "100", "bayplan.dev/group=high"]);
+    node.create(&["n/x/c", "100"]);
+    let mut told = vec![node.shown()];
+    for line in [
+        "pack:1 numa:1 core:8 pu:1 mem:2 offline:1-4,7",
+        "pack:1 numa:1 core:8 pu:1 mem:2 offline:1-4",
+        "pack:1 numa:1 core:8 pu:1 mem:2",
+    ] {
+        node.machine(line);
+        told.push(node.shown());
+    }
+    expect![[r#"
+          high[0] : 3-4, n/b/c on 3-4
+          low[0] : 1-2, n/a/c on 1-2
+          n/x/c on 5-7
+
+          high[0] : 5, n/b/c on 5
+          n/a/c on 6
+          n/x/c on 6
+
+          high[0] : 5-6, n/b/c on 5-6
+          n/a/c on 7
+          n/x/c on 7
+
+          high[0] : 5-6, n/b/c on 5-6
+          n/a/c on 1-4,7
+          n/x/c on 1-4,7
+    "#]]
+    .assert_eq(&told.join("\n"));
 }
 
 #[test]

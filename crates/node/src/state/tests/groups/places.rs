@@ -312,6 +312,190 @@ fn an_extended_resource_is_a_number_of_slots() {
     );
 }
 
+/// With two CPUs left for it, a group that is to have six more on other cores has these two, which the journal knows, and takes no member that needs more.
+#[test]
+fn a_group_of_loads_keeps_the_cpus_that_it_could_have() {
+    let with = |min| GroupType {
+        loads: vec![load("vector", Level::Core, true)],
+        ..kind("avx", requests(min, 0))
+    };
+    let mut node = started(N4C16, &[with(1)]);
+    let mut told = vec![
+        node.create(&["n/y/c", "100"]),
+        node.create(&["n/x/c", "11000", "Guaranteed"]),
+        node.create(&["n/a/c", "1000", "bayplan.dev/group=avx"]),
+        node.create(&["n/b/c", "6000", "bayplan.dev/group=avx"]),
+        node.resize("n/a/c", 6000),
+        node.reload(&[with(7)]),
+        node.shown(),
+    ];
+    node.restart();
+    node.step(Event::Ended("n/x/c".to_owned()));
+    told.push(node.shown());
+    node.restart();
+    expect![[r#"
+        on 2-3,10-11
+        on 1,4-9,12-15
+        on 2
+        bayplan: n/b/c refused: no group of `avx` has room; a new avx: needs 6 exclusive CPUs; it can have 2
+        bayplan: n/a/c refused: its group avx[0] cannot be fitted: needs 6 exclusive CPUs; it can have 3
+        n/a/c to 2-3,10, n/y/c to 11
+          avx[0] : 2-3,10, n/a/c on 2-3,10
+          n/x/c on 1,4-9,12-15
+          n/y/c on 11
+
+          avx[0] : 1-3,8-11, n/a/c on 1-3,8-11
+          n/y/c on 4-5,12-13
+    "#]].assert_eq(&told.join("\n"));
+}
+
+/// One of a fixed size has its CPUs on different cores from the start on, and again after it has lost all of them; it is not made with fewer.
+#[test]
+fn a_group_of_loads_with_a_fixed_size_is_spread() {
+    let loads = || vec![load("vector", Level::Core, true)];
+    check(
+        ("pack:2 numa:1 core:4 pu:2 mem:2", "0"),
+        &[
+            GroupType { loads: loads(), ..kind("avx", Size::Fixed(3)) },
+            GroupType { loads: loads(), ..kind("wide", Size::Fixed(13)) },
+        ],
+        &[
+            "n/a/c 100 bayplan.dev/group=avx",
+            "n/b/c 100 bayplan.dev/group=wide",
+            "show",
+            "machine pack:2 numa:1 core:4 pu:2 mem:2 offline:1-3,8-11",
+        ],
+        expect![[r#"
+            n/a/c 100 bayplan.dev/group=avx: on 1-2,8
+            n/b/c 100 bayplan.dev/group=wide: bayplan: n/b/c refused: no group of `wide` has room; a new wide: needs 13 exclusive CPUs; it can have 12
+              avx[0] : 1-2,8, n/a/c on 1-2,8
+            machine pack:2 numa:1 core:4 pu:2 mem:2 offline:1-3,8-11: changed
+              avx[0] : 4-6, n/a/c on 4-6
+        "#]],
+    );
+}
+
+fn composite(name: &str, components: &[&str], size: Size) -> GroupType {
+    let components = components.iter().map(|it| (*it).to_owned()).collect();
+    GroupType { components, ..kind(name, size) }
+}
+
+/// The bounds of a composite are its own: also for its first member, and where equal parts would be more.
+#[test]
+fn a_composite_keeps_within_its_own_bounds() {
+    let parts = ["a", "b"];
+    check(
+        N4C16,
+        &[
+            kind("a", requests(1, 0)),
+            kind("b", requests(1, 0)),
+            composite("four", &parts, requests(1, 4)),
+            composite("odd", &parts, requests(1, 5)),
+            composite("fixed", &parts, Size::Fixed(5)),
+        ],
+        &[
+            "n/a/c 6000 bayplan.dev/group=four",
+            "n/a/c 3000 bayplan.dev/group=four",
+            "~n/a/c 5000",
+            "n/b/c 5000 bayplan.dev/group=odd",
+            "n/b/c 3000 bayplan.dev/group=odd",
+            "~n/b/c 5000",
+            "n/c/c 100 bayplan.dev/group=fixed",
+        ],
+        expect![[r#"
+            n/a/c 6000 bayplan.dev/group=four: bayplan: n/a/c refused: no group of `four` has room; a new four: 6 CPUs would be requested of at most 4
+            n/a/c 3000 bayplan.dev/group=four: on 1-2,9-10
+            ~n/a/c 5000: bayplan: n/a/c refused: its group four[0] cannot be fitted: 5 CPUs would be requested of at most 4
+            n/b/c 5000 bayplan.dev/group=odd: bayplan: n/b/c refused: no group of `odd` has room; a new odd: its components would have 6 CPUs of at most 5
+            n/b/c 3000 bayplan.dev/group=odd: on 3-4,11-12
+            ~n/b/c 5000: bayplan: n/b/c refused: its group odd[0] cannot be fitted: its components would have 6 CPUs of at most 5
+            n/c/c 100 bayplan.dev/group=fixed: on 5-7,13-14
+              fixed[0] : 5-7,13-14, n/c/c on 5-7,13-14
+              four[0] : 1-2,9-10, n/a/c on 1-2,9-10
+              odd[0] : 3-4,11-12, n/b/c on 3-4,11-12
+        "#]],
+    );
+}
+
+/// The part of a composite that has a load is not on a core with another group that has it; its other part may be.
+#[test]
+fn loads_of_components_count_for_other_groups() {
+    let vector = || vec![load("vector", Level::Core, false)];
+    check(
+        ("pack:1 numa:1 core:4 pu:4 mem:2", ""),
+        &[
+            GroupType { loads: vector(), ..kind("loud", requests(1, 0)) },
+            kind("calm", requests(1, 0)),
+            composite("both", &["loud", "calm"], requests(1, 0)),
+            GroupType { loads: vector(), ..kind("other", requests(1, 0)) },
+        ],
+        &[
+            "n/a/c 2000 bayplan.dev/group=both",
+            "n/b/c 1000 bayplan.dev/group=other",
+            "n/c/c 1000 bayplan.dev/group=calm",
+            "~n/a/c 4000",
+        ],
+        expect![[r#"
+            n/a/c 2000 bayplan.dev/group=both: on 1,5
+            n/b/c 1000 bayplan.dev/group=other: on 2
+            n/c/c 1000 bayplan.dev/group=calm: on 9
+            ~n/a/c 4000: resized
+              both[0] : 1,5-6,13, n/a/c on 1,5-6,13
+              calm[0] : 9, n/c/c on 9
+              other[0] : 2, n/b/c on 2
+        "#]],
+    );
+}
+
+/// A try to grow for which there is no room is made again without counting as another size, and refuses no member that needs less.
+#[test]
+fn a_group_that_follows_use_on_a_full_machine() {
+    let follows = Some(Follow { changes_per_minute: 2, ..Follow::default() });
+    check(
+        N4C16,
+        &[GroupType { follows, ..kind("pool", requests(1, 0)) }],
+        &[
+            "n/x/c 12000 Guaranteed",
+            "n/a/c 1000 bayplan.dev/group=pool",
+            "use 10 n/a/c=3000",
+            "use 20 n/a/c=3000",
+            "use 30 n/a/c=3000",
+            "n/b/c 1000 bayplan.dev/group=pool",
+            "-n/x/c",
+            "use 40 n/a/c=3000",
+        ],
+        expect![[r#"
+            n/x/c 12000 Guaranteed: on 2-7,10-15
+            n/a/c 1000 bayplan.dev/group=pool: on 8
+            use 10 n/a/c=3000: pool[0] has 1
+            use 20 n/a/c=3000: pool[0] has 1
+            use 30 n/a/c=3000: pool[0] has 1
+            n/b/c 1000 bayplan.dev/group=pool: on 1,8
+            -n/x/c: gone
+            use 40 n/a/c=3000: pool[0] has 4
+              pool[0] : 1-2,8-9, n/a/c on 1-2,8-9, n/b/c on 1-2,8-9
+        "#]],
+    );
+}
+
+/// A group that follows use and loses all of its CPUs has as many elsewhere as were measured.
+#[test]
+fn a_group_that_follows_use_keeps_its_size_elsewhere() {
+    let kind = kind("pool", requests(1, 6));
+    let mut node = started(N4C16, &[GroupType { follows: Some(Follow::default()), ..kind }]);
+    node.create(&["n/a/c", "1000", "bayplan.dev/group=pool"]);
+    let mut told = vec![node.used(&["10", "n/a/c=2000"]), node.shown()];
+    node.machine("pack:2 numa:2 core:2 pu:2 mem:2 offline:1-3,8-11");
+    told.push(node.shown());
+    expect![[r#"
+        pool[0] has 3
+          pool[0] : 1,8-9, n/a/c on 1,8-9
+
+          pool[0] : 4-5,12, n/a/c on 4-5,12
+    "#]]
+    .assert_eq(&told.join("\n"));
+}
+
 /// Koordinator's words about NUMA nodes: the roomiest one, and those that its scheduler has chosen.
 #[test]
 fn containers_of_no_group_go_where_koordinator_says() {

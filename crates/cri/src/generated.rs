@@ -1,4 +1,4 @@
-//! Messages and clients as generated from `proto/kubelet`.
+//! Messages, clients and servers as generated from `proto/cri` and `proto/kubelet`.
 
 #![allow(
     missing_docs,
@@ -11,6 +11,11 @@
     rustdoc::all,
     reason = "generated code"
 )]
+
+/// CRI v1 as generated from the released protocol file.
+pub mod v1 {
+    tonic::include_proto!("runtime.v1");
+}
 
 /// PodsAPI.
 pub(crate) mod pods {
