@@ -19,15 +19,12 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// A scrape with this token, if any. Out: status, and metrics or a message.
 async fn scrape(world: &World, token: Option<&str>) -> (u16, String) {
-    let address = format!("https://{}", world.metrics);
-    let client = match token {
-        Some(token) => crate::world::client(&address, token).await,
-        None => {
-            let mut config = Config::new(address.parse().unwrap());
-            config.accept_invalid_certs = true;
-            Client::try_from(config).unwrap()
-        }
-    };
+    let mut config = Config::new(format!("https://{}", world.metrics).parse().unwrap());
+    config.accept_invalid_certs = true;
+    // Prometheus does not ask again after 503 either.
+    config.default_retry = false;
+    config.auth_info.token = token.map(|it| it.to_owned().into());
+    let client = Client::try_from(config).unwrap();
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
     match client.request_text(request).await {
         Ok(text) => (200, text),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -136,7 +136,7 @@ impl Gate {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: None };
         let asked = TokenReview { spec, ..TokenReview::default() };
         let reviews = Api::<TokenReview>::all(self.client.clone());
-        let told = reviews.create(&PostParams::default(), &asked).await.context("TokenReview")?;
+        let told = reviews.create(&PostParams::default(), &asked).await.map_err(shortly)?;
         let status = told.status.context("a TokenReview without status")?;
         if status.authenticated != Some(true) {
             return Ok(None);
@@ -157,9 +157,16 @@ impl Gate {
         };
         let asked = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let reviews = Api::<SubjectAccessReview>::all(self.client.clone());
-        let told = reviews.create(&PostParams::default(), &asked).await;
-        let told = told.context("SubjectAccessReview")?;
+        let told = reviews.create(&PostParams::default(), &asked).await.map_err(shortly)?;
         Ok(told.status.context("a SubjectAccessReview without status")?.allowed)
+    }
+}
+
+/// Of a refusal the message alone, which names what was asked for.
+fn shortly(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow!("{}", status.message),
+        error => error.into(),
     }
 }
 
