@@ -208,7 +208,7 @@ mod tests {
             assert!(known.0.len() <= KNOWN_MAX);
         }
         assert_eq!(known.find(&key(0), now), Some(Verdict::Allowed));
-        // Those whose time is over go before any that count.
+        // Expired ones go before any that count.
         let later = now + REFUSED_FOR;
         known.remember(key(1), &Verdict::Unauthenticated, later);
         assert_eq!(known.0.len(), 2);
