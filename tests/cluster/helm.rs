@@ -104,6 +104,7 @@ pub(crate) async fn the_chart_is_installed_changed_and_removed(servers: &Servers
     templates_are_the_plain_manifests(&helm);
     choices_of_the_webhook_are_rendered(&helm);
     wrong_values_are_refused(&helm);
+    metrics_are_served_where_asked_for(&helm);
     is_installed_and_changed(&helm, &admin, &servers.path("next-chart")).await;
     what_is_kept_is_taken_over(&helm, &admin).await;
 }
@@ -171,6 +172,32 @@ fn wrong_values_are_refused(helm: &Helm) {
         args.extend(["--set", value]);
         let refused = helm.run(&args).expect_err(value);
         assert!(refused.contains(expected), "{value}: {refused}");
+    }
+}
+
+fn metrics_are_served_where_asked_for(helm: &Helm) {
+    let [enabled, monitored] = ["metrics.enabled=true", "metrics.podMonitor.enabled=true"];
+    let made = helm.template(&[enabled, monitored]);
+    for file in ["metrics.yaml", "pod-monitor.yaml"] {
+        for (name, object) in manifests(file) {
+            assert_eq!(made.get(&name), Some(&object), "{file}: {name}");
+        }
+    }
+    let refused = helm.run(&[&["template"], &RELEASE[..], &["--set", monitored]].concat());
+    assert!(refused.expect_err("nothing to scrape").contains("metrics"));
+    for is_checked in [false, true] {
+        let by = format!("metrics.certManager={is_checked}");
+        let made = helm.template(&[enabled, monitored, &by]);
+        let endpoint = &made["PodMonitor/bayplan"]["spec"]["podMetricsEndpoints"][0];
+        assert_eq!(endpoint["tlsConfig"]["insecureSkipVerify"] == true, !is_checked, "{endpoint}");
+        let secret = &endpoint["tlsConfig"]["ca"]["secret"]["name"];
+        let pod = &made["DaemonSet/bayplan-agent"]["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"][0]["ports"][0]["name"], endpoint["port"], "{pod}");
+        assert_eq!(&pod["volumes"][1]["secret"]["secretName"], secret, "{pod}");
+        let certificate = made.get("Certificate/bayplan-metrics");
+        let certificate = certificate.map_or(&Json::Null, |it| &it["spec"]);
+        assert_eq!(&certificate["secretName"], secret);
+        assert_eq!(certificate["dnsNames"][0], endpoint["tlsConfig"]["serverName"]);
     }
 }
 

@@ -16,6 +16,7 @@ mod accepted;
 mod engine;
 mod examples;
 mod helm;
+mod metrics;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/node.rs"]
 mod node;
@@ -52,6 +53,7 @@ async fn the_agent_configures_its_node_and_no_other() {
     webhook::a_webhook_writes_into_pods(&world).await;
     policies::policies_write_into_pods(&world).await;
     publishing::the_node_is_published_and_withdrawn(&mut world).await;
+    metrics::scrapers_have_what_the_cluster_lets_them(&mut world).await;
     nothing_changes_without_api_server_or_agent(&mut world).await;
 }
 

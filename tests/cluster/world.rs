@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,6 +47,8 @@ pub(crate) struct World {
     /// Tokens of the agent: bound to the node n1, and to nothing.
     tokens: [String; 2],
     agent: Option<Child>,
+    /// Where the agent serves metrics.
+    pub(crate) metrics: SocketAddr,
 }
 
 /// What a client of this token reads.
@@ -138,7 +141,8 @@ impl World {
         let tokens = [token(&admin, AGENT, Some(bound)).await, token(&admin, AGENT, None).await];
         let mut node = Node::without_daemon(MACHINE);
         node.spawn_daemon("").await;
-        let mut world = World { servers, node, admin, tokens, agent: None };
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut world = World { servers, node, admin, tokens, agent: None, metrics };
         world.policy_holds().await;
         world.restart_agent().await;
         world
@@ -187,6 +191,7 @@ impl World {
         fs::create_dir_all(&features).unwrap();
         command.arg("--feature-labels").arg("--profiles").arg(profiles);
         command.arg("--features-dir").arg(features);
+        command.arg("--metrics").arg(self.metrics.to_string());
         command.env("BAYPLAN_LOG", "debug,hyper_util=info");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.unwrap());
         self.agent = Some(command.spawn().unwrap());
@@ -412,9 +417,14 @@ impl World {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
+    /// Of a service account, bound to nothing.
+    pub(crate) async fn token_of(&self, account: &str) -> String {
+        token(&self.admin, account, None).await
+    }
+
     /// The path of what clients of this service account read.
     pub(crate) async fn kubeconfig_of(&self, account: &str) -> PathBuf {
-        let token = token(&self.admin, account, None).await;
+        let token = self.token_of(account).await;
         let file = self.servers.path(&format!("{account}.kubeconfig"));
         fs::write(&file, kubeconfig(&self.servers.address(), &token)).unwrap();
         file

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use bayplan_cluster::{AgentOptions, Answer, Daemon, FeatureOptions, Method};
+use bayplan_cluster::{
+    AgentOptions, Answer, Daemon, FeatureOptions, Method, MetricsOptions, serve_metrics,
+};
 use bayplan_config::shared_schema;
-use bayplan_daemon::ask_control;
+use bayplan_daemon::{ask_control, serve_scrapes};
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
@@ -47,7 +49,12 @@ pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::
         let runtime = Builder::new_current_thread().enable_all().build()?;
         return runtime.block_on(bayplan_cluster::withdraw(&options.node));
     }
-    let daemon = Socket(control_socket(config, &options.control)?);
+    let socket = control_socket(config, &options.control)?;
+    let metrics = options.metrics.map(|listen| MetricsOptions {
+        listen,
+        node: options.node.clone(),
+        certificate: options.metrics_certificate.clone(),
+    });
     let options = AgentOptions {
         node: options.node.clone(),
         start_within: options.start_within,
@@ -63,7 +70,16 @@ pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::
     };
     // It waits nearly always.
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(bayplan_cluster::run(options, daemon))
+    runtime.block_on(async {
+        let agent = bayplan_cluster::run(options, Socket(socket.clone()));
+        let serve = async {
+            if let Some(metrics) = metrics {
+                serve_metrics(metrics, Socket(socket), serve_scrapes).await;
+            }
+            Ok(())
+        };
+        tokio::try_join!(agent, serve).map(drop)
+    })
 }
 
 /// Definitions of the custom resources in YAML.

@@ -301,6 +301,12 @@ pub(crate) struct AgentOptions {
     /// Tell the daemon of the node's pods, for a kubelet without PodsAPI (before 1.37); needs the right to read pods
     #[arg(long)]
     pub(crate) pods: bool,
+    /// Serve the daemon's metrics over TLS, to bearer tokens that the API server lets `get` the path /metrics; needs the right to ask it about tokens
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "withdraw")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// A directory with tls.crt and tls.key for that, which another program renews; otherwise the agent makes a certificate that is signed by itself
+    #[arg(long, value_name = "DIR", requires = "metrics")]
+    pub(crate) metrics_certificate: Option<PathBuf>,
     /// Take back what was published of this node, and end; needs no daemon, but the rights of an administrator
     #[arg(long, conflicts_with = "publish")]
     pub(crate) withdraw: bool,

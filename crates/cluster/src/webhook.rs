@@ -32,7 +32,7 @@ use tokio::time::timeout;
 
 use self::colocation::Known;
 use self::follow::follow_profiles;
-use self::server::Certificate;
+pub(crate) use self::server::Certificate;
 pub use self::server::TlsListener;
 use self::store::{Kept, Store};
 use crate::said::Said;
@@ -116,7 +116,8 @@ async fn await_profiles(known: &mut watch::Receiver<Known>, wait: Duration) {
     }
 }
 
-async fn client() -> anyhow::Result<Client> {
+/// By `KUBECONFIG`, or as a pod.
+pub(crate) async fn client() -> anyhow::Result<Client> {
     Client::try_default().await.context(
         "cannot find the API server; expected a pod with a service account, or a file that KUBECONFIG names",
     )
@@ -210,7 +211,8 @@ impl Looker {
     }
 }
 
-fn read_files(dir: &Path, certificate: &Certificate) -> anyhow::Result<()> {
+/// `tls.crt` and `tls.key` of a directory.
+pub(crate) fn read_files(dir: &Path, certificate: &Certificate) -> anyhow::Result<()> {
     let read = |name: &str| {
         let path = dir.join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -219,7 +221,7 @@ fn read_files(dir: &Path, certificate: &Certificate) -> anyhow::Result<()> {
 }
 
 /// Files are small and local, so they are read whether they have changed or not.
-async fn follow_files(dir: PathBuf, certificate: Certificate) {
+pub(crate) async fn follow_files(dir: PathBuf, certificate: Certificate) {
     let mut said = Said::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;

@@ -193,6 +193,11 @@ pub(crate) fn for_local_hosts(routes: Router) -> Router {
     routes.layer(axum::middleware::from_fn(check_host))
 }
 
+/// Serves the metrics of an agent for ever, within the limits of `metricsAddress`.
+pub async fn serve_scrapes<L: Listener<Addr = SocketAddr>>(listener: L, routes: Router) {
+    serve(listener, routes, TCP).await;
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};

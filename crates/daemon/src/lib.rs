@@ -68,7 +68,7 @@ pub use control::{ControlError, ask_control, post_control, query_control};
 pub use enforcer::{FilePlanView, RestoredFiles, render_file_plan_view};
 pub use feed::{EventView, EventsView};
 pub use hotplug::Machine;
-pub use http_server::serve_reviews;
+pub use http_server::{serve_reviews, serve_scrapes};
 pub use offline::{Offline, is_stopped};
 pub use prober::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};
 pub use read_machine::{AsItWas, capture_own, derive_machine, read_own_snapshot};

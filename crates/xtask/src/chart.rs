@@ -22,7 +22,7 @@ const NAMESPACE: &str = "bayplan-system";
 /// In the order in which they are applied.
 const SOURCES: [&str; 5] = ["namespace", "rights", "own-node", "agent", "dashboard"];
 /// What is off in the plain manifests, each with the value that turns it on; a file of its own for `kubectl`.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 10] = [
     ("accept-nri-plugins", "accept.nriPlugins"),
     ("accept-cri-resmgr", "accept.criResmgr"),
     ("daemon", "daemon.enabled"),
@@ -31,6 +31,8 @@ const OPTIONS: [(&str, &str); 8] = [
     ("requests-policy", "requestsPolicy.enabled"),
     ("colocation-policy", "colocationPolicy.enabled"),
     ("webhook", "webhook.enabled"),
+    ("metrics", "metrics.enabled"),
+    ("pod-monitor", "metrics.podMonitor.enabled"),
 ];
 
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -86,18 +88,19 @@ fn kept_crds(crds: &str) -> String {
     )
 }
 
-/// Values by their names, `events.enabled` for those in a section. The file has one level of sections and plain scalars.
+/// Values by their names, `events.enabled` for those in a section. The file has sections, each indented by two spaces more, and plain scalars.
 fn parse_values(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
-    let (mut values, mut section) = (BTreeMap::new(), String::new());
+    let (mut values, mut sections) = (BTreeMap::new(), Vec::new());
     let lines = text.lines().filter(|it| !it.trim().is_empty() && !it.trim().starts_with('#'));
     for line in lines {
         let (key, value) =
             line.split_once(':').with_context(|| format!("values.yaml: no key in `{line}`"))?;
-        let value = value.trim();
-        match (key.strip_prefix("  "), value) {
-            (None, "") => section = key.to_owned(),
-            (None, _) => drop(values.insert(key.to_owned(), value.to_owned())),
-            (Some(name), _) => drop(values.insert(format!("{section}.{name}"), value.to_owned())),
+        let name = key.trim_start();
+        sections.truncate((key.len() - name.len()) / 2);
+        sections.push(name);
+        match value.trim() {
+            "" => {}
+            value => drop(values.insert(sections.join("."), value.to_owned())),
         }
     }
     Ok(values)
@@ -186,7 +189,12 @@ mod tests {
     #[test]
     fn marks_are_values_in_one_and_expressions_in_the_other() {
         let source = "#? plain\nns: ${namespace}\n#.\na: ${b|int}-${c.d}\n#? c.d\ne: 1\n#? not f\ni: 2\n#.\n#.\n#? f\ng: ${h}\n#.\n";
-        let values = parse_values("# of b\nb: x\n\nc:\n  # of d\n  d: true\nf: false\n").unwrap();
+        let values = parse_values(
+            "# of b\nb: x\n\nc:\n  # of d\n  d: true\n  g:\n    h: y\n  k: z\nf: false\n",
+        )
+        .unwrap();
+        assert_eq!(values.get("c.g.h").map(String::as_str), Some("y"));
+        assert_eq!(values.get("c.k").map(String::as_str), Some("z"));
         assert_eq!(
             plainly(source, &values).unwrap(),
             "ns: bayplan-system\na: x-true\ne: 1\ni: 2\n"

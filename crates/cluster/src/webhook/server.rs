@@ -29,14 +29,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The certificate that new connections get; clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Certificate(Arc<RwLock<Option<Arc<CertifiedKey>>>>);
+pub(crate) struct Certificate(Arc<RwLock<Option<Arc<CertifiedKey>>>>);
 
 impl Certificate {
     /// New connections get this one, in PEM, from now on.
     ///
     /// # Errors
     /// It is none, or the key is not its own.
-    pub(super) fn set(&self, certificate: &str, key: &str) -> anyhow::Result<()> {
+    pub(crate) fn set(&self, certificate: &str, key: &str) -> anyhow::Result<()> {
         let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
         let chain: Vec<_> = chain.collect::<Result<_, _>>().context("the certificate is no PEM")?;
         anyhow::ensure!(!chain.is_empty(), "there is no certificate in the PEM");
@@ -63,7 +63,7 @@ fn provider() -> CryptoProvider {
     ring::default_provider()
 }
 
-/// A socket for reviews; its connections speak TLS.
+/// A socket for reviews or scrapes; its connections speak TLS.
 #[allow(missing_debug_implementations, reason = "TLS's acceptor has none")]
 pub struct TlsListener {
     tcp: TcpListener,
@@ -74,7 +74,7 @@ pub struct TlsListener {
 impl TlsListener {
     /// # Errors
     /// The library for TLS has no version of it in common with itself.
-    pub(super) fn new(tcp: TcpListener, certificate: Certificate) -> anyhow::Result<TlsListener> {
+    pub(crate) fn new(tcp: TcpListener, certificate: Certificate) -> anyhow::Result<TlsListener> {
         let config = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
