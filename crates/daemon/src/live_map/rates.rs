@@ -114,9 +114,12 @@ pub(crate) fn rates(
         tell_readings(&mut view, before, now, names);
     }
     let seconds = audit.recent_seconds.filter(|seconds| *seconds > 0.0);
+    let counts_moves =
+        !audit.probes.iter().any(|it| it.name == "migrations" && it.reason.is_some());
     for told in &audit.containers {
         let rates = view.containers.entry(told.full_name()).or_default();
         tell_probes(rates, told, seconds);
+        rates.migrations = rates.migrations.filter(|_| counts_moves);
         if let Some(seconds) = seconds {
             tell_intruders(&mut view.cpus, told, seconds);
         }
@@ -322,5 +325,25 @@ mod tests {
                 r#"{"format":"bayplan-rates/1","at":"1970-01-01T00:00:00Z","containers":{"n/p/c":{"far":0.25}},"cpus":{"0":{"mhz":2400.0},"4":{"intruded":0.015,"intruders":["kernel thread kworker: 1.00 %","kernel thread kworker: 0.50 %"]},"5":{"intruded":0.0}}}"#
             ]],
         );
+    }
+
+    #[test]
+    fn moves_that_no_probe_counts_are_absent_and_not_none() {
+        for (reason, expected) in [(None, Some(0.0)), (Some("refused by the kernel"), None)] {
+            let told = audit(serde_json::json!({
+                "format": "", "recent_seconds": 60.0,
+                "probes": [{"name": "migrations", "counts": "moves", "state": "", "reason": reason}],
+                "containers": [{
+                    "namespace": "n", "pod": "p", "container": "c", "owned": "", "cpu_seconds": 0.0, "run_delay_seconds": 0.0, "runs": 1,
+                    "preempted_by": {}, "migrations": {}, "intruders": [],
+                    "recent": {
+                        "cpus": 1.0, "waiting": 0.0, "run_delay_p50_seconds": null, "run_delay_p99_seconds": null,
+                        "preempted": 0.0, "migrations": 0.0, "taken_seconds": 0.0,
+                    },
+                }],
+            }));
+            let view = rates((None, None), &told, &BTreeMap::new(), Timestamp::UNIX_EPOCH);
+            assert_eq!(view.containers["n/p/c"].migrations, expected);
+        }
     }
 }
