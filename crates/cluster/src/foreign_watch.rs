@@ -66,7 +66,10 @@ async fn watch_one(cluster: &Cluster, name: &ForeignName, world: &watch::Sender<
             match event {
                 Ok(Event::Init) => listed = None,
                 Ok(Event::InitApply(object)) => listed = read(&object),
-                Ok(Event::InitDone) => tell(listed.take()),
+                Ok(Event::InitDone) => {
+                    said.is_over("watch");
+                    tell(listed.take());
+                }
                 Ok(Event::Apply(object)) => tell(read(&object)),
                 Ok(Event::Delete(_)) => tell(None),
                 Err(error) => {

@@ -126,8 +126,8 @@ pub(crate) fn annotations(
     Ok(BTreeMap::from([
         (CPU_TOPOLOGY, text(&CpuTopology { detail })),
         (POD_CPU_ALLOCS, text(&alloc.collect::<Vec<_>>())),
-        (CPU_SHARED_POOLS, text(&pools(report, false)?)),
-        (BE_CPU_SHARED_POOLS, text(&pools(report, true)?)),
+        (CPU_SHARED_POOLS, text(&pools(report)?)),
+        (BE_CPU_SHARED_POOLS, text(&pools(report)?)),
         (CPU_MANAGER_POLICY, text(&policy)),
         (CPU_BASIC_INFO, text(&basics)),
     ]))
@@ -146,14 +146,11 @@ fn cpus_of(zone: &Zone) -> Result<Vec<CpuInfo>, ParseSetError> {
     Ok(cpus)
 }
 
-/// CPUs that containers share, by NUMA node; for BestEffort containers with those that are lent to them.
-fn pools(report: &ZoneReport, are_best_effort: bool) -> Result<Vec<CpuSharedPool>, ParseSetError> {
+/// CPUs that containers share, by NUMA node. Those that are lent to BestEffort containers are not in it: they come and go each second, and every change would be written.
+fn pools(report: &ZoneReport) -> Result<Vec<CpuSharedPool>, ParseSetError> {
     let mut pools = Vec::new();
     for zone in &report.zones {
-        let mut cpus: CpuSet = zone.shared_cpus.parse()?;
-        if are_best_effort {
-            cpus.union_with(&zone.lent_cpus.parse()?);
-        }
+        let cpus: CpuSet = zone.shared_cpus.parse()?;
         let socket = zone.cores.first().map_or(0, |it| it.package);
         if !cpus.is_empty() {
             pools.push(CpuSharedPool { socket, node: zone.node, cpuset: cpus.to_string() });
@@ -199,7 +196,7 @@ mod tests {
             r#"{"format": "x", "processor": {"model": "Xeon", "vendor": "GenuineIntel", "has_threads": true, "has_turbo": true, "l3_mask": "fff"}}"#,
             expect![[r#"
                 kubelet.koordinator.sh/cpu-manager-policy {"policy":"none","reservedCPUs":"0,4"}
-                node.koordinator.sh/be-cpu-shared-pools [{"socket":0,"node":0,"cpuset":"1,5"},{"socket":1,"node":1,"cpuset":"3,6-7"}]
+                node.koordinator.sh/be-cpu-shared-pools [{"socket":0,"node":0,"cpuset":"5"},{"socket":1,"node":1,"cpuset":"3,6-7"}]
                 node.koordinator.sh/cpu-basic-info {"cpuModel":"Xeon","hyperThreadEnabled":true,"turboEnabled":true,"catL3CbmMask":"fff","vendorID":"GenuineIntel"}
                 node.koordinator.sh/cpu-shared-pools [{"socket":0,"node":0,"cpuset":"5"},{"socket":1,"node":1,"cpuset":"3,6-7"}]
                 node.koordinator.sh/cpu-topology {"detail":[{"id":0,"core":0,"socket":0,"node":0},{"id":1,"core":1,"socket":0,"node":0},{"id":2,"core":2,"socket":1,"node":1},{"id":3,"core":3,"socket":1,"node":1},{"id":4,"core":0,"socket":0,"node":0},{"id":5,"core":1,"socket":0,"node":0},{"id":6,"core":2,"socket":1,"node":1},{"id":7,"core":3,"socket":1,"node":1}]}

@@ -39,7 +39,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 /// Prometheus waits 10 s by default; the check of the token is in it, too.
 const DAEMON_MAX: Duration = Duration::from_secs(4);
-/// Longer tokens are refused unread.
+/// Longer tokens are refused without a question.
 const TOKEN_MAX: usize = 16 << 10;
 
 /// What it is told on the command line.

@@ -9,6 +9,7 @@ use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{
     Depth, read_block_devices, read_runtime_affinity, read_snapshot, read_undivided_disks,
 };
+use bayplan_node::reconfigure::check_division;
 use bayplan_node::status::{ContainerStatus, Status};
 use bayplan_probes::{Probe, ProbeState, Probes};
 use bayplan_topology::{Topology, derive};
@@ -218,8 +219,10 @@ fn check_reserved(config: &Config, topology: &Topology) -> Finding {
             let message = format!("reservedCpus: {missing} are offline; others stand in for them");
             finding("reserved", Severity::Warning, message).with_remedy(RESERVE)
         }
-        Err(PoolsError::NothingLeft { .. }) if division.lacking(topology) > 0 => {
-            let message = format!("reservedCpus: only {reserved} are online of an amount");
+        Err(PoolsError::NothingLeft { .. }) if check_division(topology, &division).is_ok() => {
+            let message = format!(
+                "reservedCpus: {reserved} are all that containers could have just now: other CPUs are offline or taken"
+            );
             finding("reserved", Severity::Warning, message).with_remedy(RESERVE)
         }
         Err(error) => failure(&error),

@@ -298,13 +298,14 @@ impl Gate {
     async fn see_pod(&self, container_id: &str, resources: Resources) {
         let Some(pods) = self.pods.as_ref().filter(|it| it.has_kubelet()) else { return };
         let asked = Timestamp::now();
+        let deadline = Instant::now() + PATIENCE;
         let question = Event::ResizeAsked(container_id.to_owned(), resources);
-        let answered = self.ask(question, Instant::now() + PATIENCE).await;
+        let answered = self.ask(question, deadline).await;
         let Ok(Answer::PodUid(Some(uid))) = answered else { return };
-        if let Some(pod) = pods.pod_now(&uid).await {
+        if let Ok(Some(pod)) = timeout_at(deadline, pods.pod_now(&uid)).await {
             let seen = Event::PodsSeen(vec![pod], asked);
             // What is decided later is decided after this.
-            drop(self.ask(seen, Instant::now() + PATIENCE).await);
+            drop(self.ask(seen, deadline).await);
         }
     }
 
@@ -458,11 +459,12 @@ impl Agent for Gate {
     async fn starting(&self, container_id: &str) -> Result<(), String> {
         self.enforcement.calls.begin_start(container_id, Instant::now());
         let files = self.files_in_place(container_id).await;
-        let ready = files.and(self.sets_in_place(container_id).await);
-        match self.config.borrow().on_failure {
-            OnFailure::Open => Ok(()),
-            OnFailure::Closed => ready,
+        let on_failure = self.config.borrow().on_failure;
+        if on_failure == OnFailure::Closed {
+            files?;
         }
+        let sets = self.sets_in_place(container_id).await;
+        sets.or_else(|why| if on_failure == OnFailure::Open { Ok(()) } else { Err(why) })
     }
 
     async fn started(&self, container_id: &str) {

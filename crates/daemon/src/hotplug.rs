@@ -221,13 +221,13 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// At the start.
-    pub(crate) fn new(machine: &Machine, config: &Config) -> Arc<Mutex<Ground>> {
+    /// At the start, with the CPUs that the state has reserved.
+    pub(crate) fn new(machine: &Machine, config: &Config, reserved: &CpuSet) -> Arc<Mutex<Ground>> {
         let mut ground = Ground {
             topology: machine.topology.clone(),
             files: machine.files(),
             division: config.division(),
-            chosen: CpuSet::new(),
+            chosen: reserved.clone(),
         };
         ground.choose();
         Arc::new(Mutex::new(ground))
@@ -414,7 +414,11 @@ mod tests {
                 }
             });
             let watch = machine
-                .watch(Ground::new(&machine, &reserving_cpu_0()), inbox, Arc::default())
+                .watch(
+                    Ground::new(&machine, &reserving_cpu_0(), &CpuSet::new()),
+                    inbox,
+                    Arc::default(),
+                )
                 .unwrap();
             Host { dir, watch, events, machines }
         }
@@ -547,7 +551,11 @@ mod tests {
         let (inbox, _events) = inbox(64);
         assert!(
             machine
-                .watch(Ground::new(&machine, &reserving_cpu_0()), inbox, Arc::default())
+                .watch(
+                    Ground::new(&machine, &reserving_cpu_0(), &CpuSet::new()),
+                    inbox,
+                    Arc::default()
+                )
                 .is_none()
         );
     }

@@ -31,7 +31,14 @@ pub(crate) struct Limits {
     pub(crate) head_max: Duration,
     /// For a connection as a whole.
     pub(crate) age_max: Duration,
+    /// Bytes of the head of a request, and of a body that is not read yet; at least 8 KiB.
+    pub(crate) buffer_max: usize,
 }
+
+/// Of clients that may be anything.
+const SMALL_BUFFER: usize = 32 << 10;
+/// As hyper has it where nothing is said.
+const LARGE_BUFFER: usize = 8192 + 4096 * 100;
 
 /// Those of `metricsAddress`: a scrape every 15 s or more opens its connection anew.
 pub(crate) const TCP: Limits = Limits {
@@ -39,6 +46,7 @@ pub(crate) const TCP: Limits = Limits {
     connections_per_peer_max: 32,
     head_max: Duration::from_secs(5),
     age_max: Duration::from_mins(1),
+    buffer_max: SMALL_BUFFER,
 };
 
 /// Those of the control socket: a change of the mode answers when all is written.
@@ -47,6 +55,7 @@ pub(crate) const CONTROL: Limits = Limits {
     connections_per_peer_max: 64,
     head_max: Duration::from_secs(10),
     age_max: Duration::from_mins(30),
+    buffer_max: LARGE_BUFFER,
 };
 
 /// Those of `bayplan webhook`, for three API servers: each changes 200 objects at a time by default, and keeps idle connections for 90 s. A request on a connection that ends at that moment is lost, so none ends by its age.
@@ -55,6 +64,7 @@ const REVIEWS: Limits = Limits {
     connections_per_peer_max: 256,
     head_max: Duration::from_mins(2),
     age_max: Duration::MAX,
+    buffer_max: SMALL_BUFFER,
 };
 
 /// An address from which connections come.
@@ -112,6 +122,7 @@ where
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head_max)
+            .max_buf_size(limits.buffer_max)
             .serve_connection(TokioIo::new(io), service);
         // What goes wrong with one client is that client's.
         let task = tasks.spawn(async move {
@@ -242,6 +253,7 @@ mod tests {
         connections_per_peer_max: 2,
         head_max: Duration::from_millis(200),
         age_max: Duration::from_secs(30),
+        buffer_max: SMALL_BUFFER,
     };
 
     #[test]

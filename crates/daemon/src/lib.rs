@@ -77,5 +77,5 @@ pub use recorded_machine::{MachineView, parse_recorded_machine};
 pub use reload::{ConfigDiff, Followed, LogFilter, Reloader, WhatIf};
 pub use run::Daemon;
 pub use start_error::StartError;
-pub use start_state::{new_state, restore_files};
+pub use start_state::{new_state, new_state_beside, restore_files};
 pub use why::{Cause, CauseKind, CauseSeverity, Measured, WhyView, render_causes, render_why};

@@ -69,6 +69,7 @@ impl Core {
         let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
         let metrics = Arc::new(metrics.with_health(&health));
         let (state, keeper, found) = restore(config, machine, &metrics).await?;
+        let ground = Ground::new(machine, config, state.ledger().pools().reserved());
         let (calls, sync_soon) = (RuntimeCalls::default(), Arc::new(Notify::new()));
         let enforcer = new_enforcer(config, machine.disks())?.with_calls(calls.clone());
         let (historian, history) = start_history(config, &state, found, &metrics, machine.disks());
@@ -118,7 +119,7 @@ impl Core {
         let looking = RebalancerTask {
             inbox: inbox.clone(),
             config: current.clone(),
-            ground: Ground::new(machine, config),
+            ground,
             shown,
             sightings,
             metrics: Arc::clone(&metrics),

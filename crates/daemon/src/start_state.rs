@@ -14,6 +14,7 @@ use bayplan_node::reconfigure::check_division;
 use bayplan_node::record::replay;
 use bayplan_node::state::{NodeState, Origin};
 use bayplan_topology::Topology;
+use bayplan_types::CpuSet;
 use jiff::Timestamp;
 
 use crate::check::isolated_reserved;
@@ -26,17 +27,26 @@ use crate::metrics::Metrics;
 use crate::resources_dir::{has_files, resources_root};
 use crate::start_error::StartError;
 
-fn pools_at_start(topology: &Topology, config: &Config) -> Result<Pools, StartError> {
+fn pools_at_start(
+    topology: &Topology,
+    config: &Config,
+    held: &CpuSet,
+) -> Result<Pools, StartError> {
     let division = config.division();
     check_division(topology, &division).map_err(StartError::Pools)?;
+    let division = division.settled(topology, &topology.cpus().difference(held));
     let reserved = &division.reserved_on(topology);
     let pools = surviving_pools(&division.machine(topology), config.policy, reserved);
     let missing = reserved.difference(pools.reserved());
     if !missing.is_empty() {
         tracing::warn!(
-            "reservedCpus: {missing} are offline; {} are reserved until they are back",
+            "reservedCpus: {missing} are offline or all that is left for containers; {} are reserved until there are more",
             pools.reserved()
         );
+    }
+    match config.division().lacking(topology) {
+        0 => {}
+        lacking => tracing::warn!("reservedCpus: {lacking} of the amount are offline"),
     }
     if let Some(message) = isolated_reserved(topology, reserved) {
         tracing::warn!("{message}");
@@ -49,7 +59,19 @@ fn pools_at_start(topology: &Topology, config: &Config) -> Result<Pools, StartEr
 /// # Errors
 /// [`StartError::Pools`].
 pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, StartError> {
-    let pools = pools_at_start(topology, config)?;
+    new_state_beside(config, topology, &CpuSet::new())
+}
+
+/// The same, where containers and groups will have these CPUs to themselves: an amount of reserved CPUs is others, as far as there are such, so that a start moves no container for it.
+///
+/// # Errors
+/// [`StartError::Pools`].
+pub fn new_state_beside(
+    config: &Config,
+    topology: &Topology,
+    held: &CpuSet,
+) -> Result<NodeState, StartError> {
+    let pools = pools_at_start(topology, config, held)?;
     let ledger = Ledger::new(Arc::new(pools));
     let state = NodeState::new(ledger, config.rules(), fingerprint(topology))
         .with_devices(topology.devices().into())
@@ -72,13 +94,15 @@ pub(crate) async fn restore(
     let origin = Origin { config: config.differences().into(), machine: machine.files() };
     let are_told =
         !config.resources_directories.is_empty() || has_files(&resources_root(&config.socket));
-    let mut state = new_state(config, topology)?.with_origin(origin).with_tellings(are_told);
     let opened = Journal::open_on(Arc::clone(&machine.disks().journal), &config.state_dir);
     let (journal, recovered) = opened.map_err(StartError::Journal)?;
     for dropped in &recovered.dropped {
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
     }
     let live = replay(&recovered.records);
+    let mut state = new_state_beside(config, topology, &live.held())?
+        .with_origin(origin)
+        .with_tellings(are_told);
     let is_torn = !recovered.dropped.is_empty();
     let known = Known::after_reading(is_torn, &live, &fingerprint(topology));
     if known.is_partial() {

@@ -126,11 +126,12 @@ pub fn check_division(topology: &Topology, division: &Division) -> Result<(), Po
     check_reserved(topology, &division.reserved_on(topology))
 }
 
-/// Whether something would be left if others had not taken CPUs, and the groups around pods allowed all.
+/// Whether something would be left if others had not taken CPUs, the groups around pods allowed all, and every CPU were online.
 fn would_have_some(topology: &Topology, reserved: &CpuSet) -> bool {
     let kept = reserved.union(topology.isolated());
     let is_taken = !topology.partitioned().is_empty() || !topology.withheld().is_empty();
-    is_taken && !topology.cpus().is_subset(&kept)
+    let there = topology.cpus().union(topology.offline());
+    (is_taken || !topology.offline().is_empty()) && !there.is_subset(&kept)
 }
 
 /// A container that is elsewhere under another configuration. Lists of CPUs and nodes, as in `status`.

@@ -583,6 +583,15 @@ pub struct Live {
     pub unreadable: usize,
 }
 
+impl Live {
+    /// CPUs that containers and groups have to themselves.
+    pub fn held(&self) -> CpuSet {
+        let containers = self.containers.values().map(|it| it.allocation.taken());
+        let groups = self.groups.values().map(GroupForm::held);
+        containers.chain(groups).fold(CpuSet::new(), |all, it| all.union(&it))
+    }
+}
+
 /// Plays records; a line that cannot be read is skipped and counted.
 pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
     let mut live = Live::default();

@@ -145,6 +145,11 @@ impl<A: InEvent> FrontEnd<A> {
             Err(text)
         };
         let admission = self.agent.admit(ticket, container).await;
+        // The runtime may have gone on without an answer, on this connection or on the next one; what has been decided since then has no other end.
+        if self.known().creating.get(&made.id).is_none_or(|it| it.ticket != ticket) {
+            self.agent.created(ticket, CreateOutcome::Unknown).await;
+            return Err("the creation has ended meanwhile".to_owned());
+        }
         let pinning = match admission {
             Admission::Place(pinning) => pinning,
             Admission::PassThrough => return Ok(Reply::default()),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
 use bayplan_daemon::config::{Config, parse_config};
-use bayplan_daemon::{new_state, parse_recorded_machine};
+use bayplan_daemon::{new_state, new_state_beside, parse_recorded_machine};
 use bayplan_node::NodeState;
 use bayplan_node::decision::Decision;
 use bayplan_node::event::{Answer, ChangedMachine, Event, RuntimeView, Seen, SeenDetails, Step};
@@ -267,8 +267,9 @@ impl Player<'_> {
         let records = self.state.snapshot_records();
         let lines: Vec<String> =
             records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-        self.state = new_state(&self.config, &self.topology)?;
-        let step = self.state.restore(replay(&lines), self.now);
+        let live = replay(&lines);
+        self.state = new_state_beside(&self.config, &self.topology, &live.held())?;
+        let step = self.state.restore(live, self.now);
         self.absorb(step, None);
         self.due = None;
         self.look(Vec::new());

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use time::OffsetDateTime;
 
-const AGE_MAX: SignedDuration = SignedDuration::from_hours(90 * 24);
+pub(super) const AGE_MAX: SignedDuration = SignedDuration::from_hours(90 * 24);
 const RENEWED_AFTER: SignedDuration = SignedDuration::from_hours(60 * 24);
 /// Clocks of nodes differ.
 const BACKDATED: SignedDuration = SignedDuration::from_hours(1);

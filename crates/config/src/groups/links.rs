@@ -62,7 +62,12 @@ fn components(kind: &GroupType, types: &[GroupType]) -> Vec<String> {
         ));
     }
     let count = kind.components.len();
-    if matches!(kind.size, Size::Fixed(size) if kind.creation == Creation::All && size < count) {
+    let most = match kind.size {
+        Size::Fixed(size) => Some(size),
+        Size::Requests { max, .. } => max,
+        Size::List(_) | Size::Domain(_) => None,
+    };
+    if kind.creation == Creation::All && most.is_some_and(|most| most < count) {
         mistakes.push(format!("`groups`: `{name}` has fewer CPUs than its {count} components"));
     }
     for component in &kind.components {

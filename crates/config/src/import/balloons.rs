@@ -130,7 +130,11 @@ fn types(walk: &mut Walk<'_>, place: &Place, node: &Node) {
         }
         let group = vec![Step::Key("groups".to_owned()), Step::Index(walk.list_len("groups"))];
         let place = place.writing(group);
-        let own = if find(item, "components").is_some() { COMPOSITE } else { &[] };
+        let own = if find(item, "components").is_some_and(|it| !items(it).is_empty()) {
+            COMPOSITE
+        } else {
+            &[]
+        };
         let rules: Vec<Rule> = own.iter().chain(TYPE).copied().collect();
         walk.keys(&rules, &place, item);
         if named(item, "default") {

@@ -62,6 +62,11 @@ pub struct GroupForm {
 }
 
 impl GroupForm {
+    /// Its CPUs, which nothing else has.
+    pub(crate) fn held(&self) -> CpuSet {
+        self.allocation.taken()
+    }
+
     pub(crate) fn new(id: ContainerId, instance: &Instance) -> GroupForm {
         let Instance { kind, number, key, form, portions } = instance.clone();
         let components = portions.into_iter().map(|it| (it.kind, it.cpus.to_string())).collect();
@@ -316,7 +321,7 @@ impl Groups {
         }
     }
 
-    /// The same for these components of a group of this type. All have equal parts, as far as their types allow; of a fixed size the first ones have what is left over.
+    /// The same for these components of a group of this type. All have equal parts, as far as their types allow; where that would be more than a fixed size or a maximum, the first ones have what is left over.
     pub(crate) fn divide(
         &self,
         kind: &GroupType,
@@ -324,10 +329,16 @@ impl Groups {
         needed: usize,
     ) -> Result<Vec<usize>, String> {
         let count = portions.len().max(1);
+        // Equal parts could be more than its type allows.
+        let is_exact = match kind.size {
+            Size::Fixed(_) => true,
+            Size::Requests { max: Some(max), .. } => needed.div_ceil(count) * count > max,
+            _ => false,
+        };
         let sized = |(at, portion): (usize, &Portion)| {
-            let part = match kind.size {
-                Size::Fixed(_) => needed / count + usize::from(at < needed % count),
-                _ => needed.div_ceil(count),
+            let part = match is_exact {
+                true => needed / count + usize::from(at < needed % count),
+                false => needed.div_ceil(count),
             };
             let name = &portion.kind;
             match self.kind(name).map(|it| &it.size) {

@@ -388,6 +388,26 @@ async fn a_creation_that_is_being_decided_when_the_connection_ends_is_in_doubt_a
     }
 }
 
+/// What a runtime that does not wait tells of it on its next connection ends nothing that has not been decided yet.
+#[tokio::test]
+async fn a_creation_that_ended_on_the_next_connection_before_it_was_decided_is_in_doubt() {
+    for event in [Event::PostCreateContainer, Event::StartContainer, Event::RemoveContainer] {
+        let scribe = Scribe::default();
+        let front_end = FrontEnd::new(scribe.clone());
+        let ending = async {
+            scribe.is_asked.notified().await;
+            front_end.answer(2, hook(event, "slow")).await.unwrap();
+            scribe.lines.lock().unwrap().clear();
+            scribe.is_lost.notify_one();
+        };
+        let (answered, ()) =
+            tokio::join!(front_end.answer(1, hook(Event::CreateContainer, "slow")), ending);
+        assert!(answered.is_err());
+        let lines = scribe.lines.lock().unwrap().clone();
+        assert_eq!(lines, "admit 1: slow, attempt 0\ncreated 1: Unknown\n", "{event:?}");
+    }
+}
+
 /// A new connection's creations are not those of one that ends meanwhile.
 #[tokio::test]
 async fn a_connection_ends_what_came_on_it_only() {

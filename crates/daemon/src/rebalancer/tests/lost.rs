@@ -62,7 +62,7 @@ pub(super) fn task(
     let task = RebalancerTask {
         inbox,
         config: watch::channel(Arc::clone(&config)).1,
-        ground: Ground::new(&machine, &Config::default()),
+        ground: Ground::new(&machine, &Config::default(), &bayplan_types::CpuSet::new()),
         shown: observer::shown(),
         sightings: Sightings::default(),
         metrics: Arc::default(),
