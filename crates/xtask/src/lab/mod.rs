@@ -47,9 +47,9 @@ const LIMITS: Limits =
 const BY_KERNEL: &[&str] = &[
     "the_kernel_has_what",
     "the_cgroup_has_what",
-    "what_is_promised_holds",
+    "what_is_promised_holds_at_the_first",
     "shared_cpus_shrink",
-    "a_resize_grows",
+    "a_resize_grows_in_its_node",
     "pages_are_on_the_node",
     "limits_bursts_and_memory",
     "a_partition_keeps",
