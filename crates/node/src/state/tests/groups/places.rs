@@ -406,13 +406,13 @@ fn a_composite_keeps_within_its_own_bounds() {
             n/a/c 6000 bayplan.dev/group=four: bayplan: n/a/c refused: no group of `four` has room; a new four: 6 CPUs would be requested of at most 4
             n/a/c 3000 bayplan.dev/group=four: on 1-2,9-10
             ~n/a/c 5000: bayplan: n/a/c refused: its group four[0] cannot be fitted: 5 CPUs would be requested of at most 4
-            n/b/c 5000 bayplan.dev/group=odd: bayplan: n/b/c refused: no group of `odd` has room; a new odd: its components would have 6 CPUs of at most 5
-            n/b/c 3000 bayplan.dev/group=odd: on 3-4,11-12
-            ~n/b/c 5000: bayplan: n/b/c refused: its group odd[0] cannot be fitted: its components would have 6 CPUs of at most 5
-            n/c/c 100 bayplan.dev/group=fixed: on 5-7,13-14
-              fixed[0] : 5-7,13-14, n/c/c on 5-7,13-14
+            n/b/c 5000 bayplan.dev/group=odd: on 3-5,11-12
+            n/b/c 3000 bayplan.dev/group=odd: on 6-7,14-15
+            ~n/b/c 5000: resized
+            n/c/c 100 bayplan.dev/group=fixed: on 3,5,11-13
+              fixed[0] : 3,5,11-13, n/c/c on 3,5,11-13
               four[0] : 1-2,9-10, n/a/c on 1-2,9-10
-              odd[0] : 3-4,11-12, n/b/c on 3-4,11-12
+              odd[1] : 4,6-7,14-15, n/b/c on 4,6-7,14-15
         "#]],
     );
 }
