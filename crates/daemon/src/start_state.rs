@@ -34,6 +34,10 @@ fn pools_at_start(
 ) -> Result<Pools, StartError> {
     let division = config.division();
     check_division(topology, &division).map_err(StartError::Pools)?;
+    let lacking = division.lacking(topology);
+    if lacking > 0 {
+        tracing::warn!("reservedCpus: {lacking} of the amount are offline");
+    }
     let division = division.settled(topology, &topology.cpus().difference(held));
     let reserved = &division.reserved_on(topology);
     let pools = surviving_pools(&division.machine(topology), config.policy, reserved);
@@ -43,10 +47,6 @@ fn pools_at_start(
             "reservedCpus: {missing} are offline or all that is left for containers; {} are reserved until there are more",
             pools.reserved()
         );
-    }
-    match config.division().lacking(topology) {
-        0 => {}
-        lacking => tracing::warn!("reservedCpus: {lacking} of the amount are offline"),
     }
     if let Some(message) = isolated_reserved(topology, reserved) {
         tracing::warn!("{message}");
@@ -162,4 +162,52 @@ pub(crate) fn new_enforcer(config: &Config, disks: &Disks) -> Result<Enforcer, S
         .map_err(StartError::Journal)?;
     tell_lost(&told);
     Ok(Enforcer::new(Box::new(kernel), originals))
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_topology::{derive, parse_machine};
+    use bayplan_types::MilliCpu;
+
+    use super::*;
+    use crate::test_support::{make, new_container};
+
+    /// A container has some of the lowest CPUs already when an amount comes to be reserved.
+    #[test]
+    fn a_start_moves_no_container_for_an_amount_of_reserved_cpus() {
+        let topology = derive(&parse_machine("numa:1 core:4 pu:2").unwrap()).unwrap();
+        let reserving = |cpus: Option<usize>| {
+            let reserved_amount = cpus.map(MilliCpu::from_cpus);
+            Config { reserved_amount, ..Config::default() }
+        };
+        let mut before = new_state(&reserving(None), &topology).unwrap();
+        make(&mut before, 1, new_container("p", "c", 0, 2));
+        let records = before.snapshot_records();
+        let lines: Vec<String> =
+            records.iter().map(|it| serde_json::to_string(it).unwrap()).collect();
+        let live = replay(&lines);
+        assert_eq!(live.held().to_string(), "1,5");
+        for (amount, expected) in [(2, "0,4"), (4, "0,2,4,6"), (6, "0,2-4,6-7"), (7, "0-4,6-7")] {
+            let config = reserving(Some(amount));
+            let state = new_state_beside(&config, &topology, &live.held()).unwrap();
+            let reserved = state.ledger().pools().reserved();
+            assert_eq!(reserved.to_string(), expected, "{amount}");
+        }
+        let mut after = new_state_beside(&reserving(Some(4)), &topology, &live.held()).unwrap();
+        after.restore(live, Timestamp::UNIX_EPOCH);
+        assert_eq!(after.status().containers[0].exclusive.to_string(), "1,5");
+    }
+
+    /// More of the machine is offline each time.
+    #[test]
+    fn a_node_comes_back_with_few_cpus_online() {
+        for (offline, expected) in [("3", "0-1"), ("2-3", "0"), ("1-3", "")] {
+            let line = format!("numa:1 core:4 pu:1 offline:{offline}");
+            let topology = derive(&parse_machine(&line).unwrap()).unwrap();
+            let reserved_amount = Some(MilliCpu::from_cpus(2));
+            let config = Config { reserved_amount, ..Config::default() };
+            let state = new_state(&config, &topology).unwrap();
+            assert_eq!(state.ledger().pools().reserved().to_string(), expected, "{offline}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Which CPUs of a machine are for what, as a configuration says it. In: lists, an amount, a machine. Out: the CPUs for system pods, the machine as far as
 //! containers may use it, and what of that cannot be.
 //!
-//! Guarantees: the same machine and the same words give the same CPUs. While CPUs come and go those of an amount stay the same as far as they are there; after that a restart may choose
-//! lower ones.
+//! Guarantees: the same machine and the same words give the same CPUs. While CPUs come and go those of an amount stay the same as far as they are there ([`Division::settled`]); a start
+//! takes the lowest that no container has to itself.
 
 use std::borrow::Cow;
 
@@ -45,10 +45,10 @@ impl Division {
         }
     }
 
-    /// The same with the CPUs of an amount chosen: those that were so `until_now`, as far as they are there, before others.
-    pub fn settled(&self, topology: &Topology, until_now: &CpuSet) -> Division {
+    /// The same with the CPUs of an amount chosen: of the `preferred` ones, as far as they are there, before others.
+    pub fn settled(&self, topology: &Topology, preferred: &CpuSet) -> Division {
         let Reserved::Amount(amount) = self.reserved else { return self.clone() };
-        let reserved = self.lowest(topology, amount.cpus_needed(), until_now);
+        let reserved = self.lowest(topology, amount.cpus_needed(), preferred);
         Division { reserved: Reserved::List(reserved), ..self.clone() }
     }
 
