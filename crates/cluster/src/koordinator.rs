@@ -123,11 +123,12 @@ pub(crate) fn annotations(
         cat_l3_cbm_mask: &of.l3_mask,
         vendor_id: &of.vendor,
     };
+    let shared = text(&pools(report)?);
     Ok(BTreeMap::from([
         (CPU_TOPOLOGY, text(&CpuTopology { detail })),
         (POD_CPU_ALLOCS, text(&alloc.collect::<Vec<_>>())),
-        (CPU_SHARED_POOLS, text(&pools(report)?)),
-        (BE_CPU_SHARED_POOLS, text(&pools(report)?)),
+        (CPU_SHARED_POOLS, shared.clone()),
+        (BE_CPU_SHARED_POOLS, shared),
         (CPU_MANAGER_POLICY, text(&policy)),
         (CPU_BASIC_INFO, text(&basics)),
     ]))
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     const REPORT: &str = r#"{"zones": [
-        {"node": 0, "cpus": "0-1,4-5", "cpu_milli": {"capacity": 2000, "allocatable": 2000, "available": 0}, "shared_cpus": "5", "lent_cpus": "1",
+        {"node": 0, "cpus": "0-1,4-5", "cpu_milli": {"capacity": 2000, "allocatable": 2000, "available": 0}, "shared_cpus": "5",
          "cores": [{"core": 0, "package": 0, "cpus": "0,4"}, {"core": 1, "package": 0, "cpus": "1,5"}]},
         {"node": 1, "cpus": "2-3,6-7", "shared_cpus": "3,6-7", "cores": [{"core": 2, "package": 1, "cpus": "2,6"}, {"core": 3, "package": 1, "cpus": "3,7"}]},
         {"node": 2}],

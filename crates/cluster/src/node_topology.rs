@@ -51,7 +51,6 @@ pub(crate) struct Zone {
     devices: Vec<Devices>,
     distances: Vec<Distance>,
     pub(crate) shared_cpus: String,
-    pub(crate) lent_cpus: String,
     reserved_cpus: String,
     isolated_cpus: String,
     largest_l3_hole: usize,

@@ -66,8 +66,6 @@ struct ZoneView {
     shared_cpus: String,
     reserved_cpus: String,
     isolated_cpus: String,
-    /// Those that their owners lend to BestEffort containers.
-    lent_cpus: String,
     cores: Vec<CoreView>,
     /// The most CPUs without an exclusive container below one L3.
     largest_l3_hole: usize,
@@ -219,7 +217,6 @@ fn zone_view(topology: &Topology, state: &NodeZones, cpus: &CpuSet, zone: &Zone)
         shared_cpus: part(&state.shared),
         reserved_cpus: part(&state.reserved),
         isolated_cpus: part(&state.isolated),
-        lent_cpus: part(&state.lent),
         cores: cores_on(topology, cpus),
         largest_l3_hole: hole.min(zone.cpu.available.whole_cpus()),
     }
@@ -269,8 +266,8 @@ mod tests {
             3,
             expect![[r#"
                 single-numa-node pod 7
-                {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":5000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"devices":[],"distances":[{"node":0,"distance":10},{"node":1,"distance":12}],"cpus":"0-3,8-11","shared_cpus":"0,3,8,10-11","reserved_cpus":"","isolated_cpus":"","lent_cpus":"","cores":[{"core":0,"package":0,"cpus":"0,8"},{"core":1,"package":0,"cpus":"1,9"},{"core":2,"package":0,"cpus":"2,10"},{"core":3,"package":0,"cpus":"3,11"}],"largest_l3_hole":5}
-                {"node":1,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":8000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"devices":[],"distances":[{"node":0,"distance":12},{"node":1,"distance":10}],"cpus":"4-7,12-15","shared_cpus":"4-7,12-15","reserved_cpus":"","isolated_cpus":"","lent_cpus":"","cores":[{"core":4,"package":0,"cpus":"4,12"},{"core":5,"package":0,"cpus":"5,13"},{"core":6,"package":0,"cpus":"6,14"},{"core":7,"package":0,"cpus":"7,15"}],"largest_l3_hole":8}
+                {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":5000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"devices":[],"distances":[{"node":0,"distance":10},{"node":1,"distance":12}],"cpus":"0-3,8-11","shared_cpus":"0,3,8,10-11","reserved_cpus":"","isolated_cpus":"","cores":[{"core":0,"package":0,"cpus":"0,8"},{"core":1,"package":0,"cpus":"1,9"},{"core":2,"package":0,"cpus":"2,10"},{"core":3,"package":0,"cpus":"3,11"}],"largest_l3_hole":5}
+                {"node":1,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":8000},"memory_bytes":{"capacity":8581545984,"allocatable":8581545984,"available":8581545984},"huge_pages":[{"size_bytes":2097152,"bytes":{"capacity":8388608,"allocatable":8388608,"available":8388608}}],"devices":[],"distances":[{"node":0,"distance":12},{"node":1,"distance":10}],"cpus":"4-7,12-15","shared_cpus":"4-7,12-15","reserved_cpus":"","isolated_cpus":"","cores":[{"core":4,"package":0,"cpus":"4,12"},{"core":5,"package":0,"cpus":"5,13"},{"core":6,"package":0,"cpus":"6,14"},{"core":7,"package":0,"cpus":"7,15"}],"largest_l3_hole":8}
             "#]],
         );
         let whole = Requests { only_whole_cores: true, ..Requests::default() };
@@ -280,7 +277,7 @@ mod tests {
             2,
             expect![[r#"
                 best-effort container 7
-                {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":4000},"memory_bytes":{"capacity":8589934592,"allocatable":8589934592,"available":8589934592},"huge_pages":[],"devices":[],"distances":[{"node":0,"distance":10}],"cpus":"0-7","shared_cpus":"0,2-4,6-7","reserved_cpus":"","isolated_cpus":"","lent_cpus":"","cores":[{"core":0,"package":0,"cpus":"0,4"},{"core":1,"package":0,"cpus":"1,5"},{"core":2,"package":0,"cpus":"2,6"},{"core":3,"package":0,"cpus":"3,7"}],"largest_l3_hole":4}
+                {"node":0,"cpu_milli":{"capacity":8000,"allocatable":8000,"available":4000},"memory_bytes":{"capacity":8589934592,"allocatable":8589934592,"available":8589934592},"huge_pages":[],"devices":[],"distances":[{"node":0,"distance":10}],"cpus":"0-7","shared_cpus":"0,2-4,6-7","reserved_cpus":"","isolated_cpus":"","cores":[{"core":0,"package":0,"cpus":"0,4"},{"core":1,"package":0,"cpus":"1,5"},{"core":2,"package":0,"cpus":"2,6"},{"core":3,"package":0,"cpus":"3,7"}],"largest_l3_hole":4}
             "#]],
         );
     }

@@ -281,16 +281,17 @@ impl Groups {
             Some(measured) => needed.max(measured.min(self.most_used(group, max))),
             None => needed,
         };
-        let is_over = |cpus: usize| has.is_some_and(|has| cpus > has);
-        let Some(max) = max.filter(|max| needed > *max && is_over(needed)) else {
-            let sum = self.divided(group, needed)?.iter().sum();
-            return match max.filter(|max| sum > *max && is_over(sum)) {
-                Some(max) => Err(format!("its components would have {sum} CPUs of at most {max}")),
-                None => Ok(Some(sum)),
-            };
-        };
-        let requested = self.requested(group);
-        Err(format!("{requested} CPUs would be requested of at most {max}"))
+        let most = max.unwrap_or(usize::MAX);
+        let is_over = |cpus: usize| cpus > most && has.is_some_and(|has| cpus > has);
+        if is_over(needed) {
+            let requested = self.requested(group);
+            return Err(format!("{requested} CPUs would be requested of at most {most}"));
+        }
+        let sum = self.divided(group, needed)?.iter().sum();
+        match is_over(sum) {
+            true => Err(format!("its components would have {sum} CPUs of at most {most}")),
+            false => Ok(Some(sum)),
+        }
     }
 
     /// The most CPUs that a group has for what its members use: equal parts for its components.

@@ -22,8 +22,6 @@ pub struct NodeZones {
     pub reserved: CpuSet,
     /// CPUs that the kernel keeps out.
     pub isolated: CpuSet,
-    /// CPUs of their own that containers lend to BestEffort containers.
-    pub lent: CpuSet,
     /// CPUs that another component has chosen for pods.
     pub claimed: CpuSet,
     /// Pods with exclusive CPUs, by namespace, name and uid.
@@ -55,7 +53,6 @@ impl NodeState {
             shared: self.ledger.free().clone(),
             reserved: pools.reserved().clone(),
             isolated: pools.isolated().clone(),
-            lent: self.lent_now(),
             claimed: self.claimed.clone(),
             owners: self.owners(),
             groups: self.group_statuses(),
