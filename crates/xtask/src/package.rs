@@ -76,10 +76,10 @@ fn install_tools() -> anyhow::Result<PathBuf> {
     Ok(tools())
 }
 
-/// Installs a program of Rust among our tools; cargo does nothing where this version is there.
+/// Installs a program of Rust among our tools; cargo does nothing where this version is there. They run for seconds and are built for minutes, so without optimisations.
 pub(crate) fn install(name: &str, version: &str) -> Command {
     let mut command = Command::new(cargo());
-    command.args(["install", "--locked", "--quiet", name, "--version", version]);
+    command.args(["install", "--debug", "--locked", "--quiet", name, "--version", version]);
     command.args(["--root", "target/tools"]).current_dir(workspace());
     command
 }

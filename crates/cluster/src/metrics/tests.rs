@@ -32,6 +32,11 @@ impl Reviews {
         let user = match asked["spec"]["token"].as_str() {
             Some("good") => "scraper",
             Some("other") => "bystander",
+            Some("odd") => {
+                let mut odd = review("authentication.k8s.io/v1", "TokenReview", &json!(7));
+                odd["spec"] = asked["spec"].clone();
+                return self.status(odd);
+            }
             _ => "",
         };
         let user =
@@ -174,6 +179,15 @@ async fn nothing_is_served_unchecked() {
     // It is asked again at once.
     reviews.is_refusing.store(false, Ordering::Relaxed);
     assert_eq!(scrape(&refusing, &["Bearer good"]).await.0, 200);
+}
+
+/// As a proxy before the API server could give it.
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_is_not_repeated() {
+    let scrapes = scrapes(start(&Arc::default()).await, metrics());
+    let error = scrapes.gate.judge("odd").await.unwrap_err();
+    assert_eq!(format!("{error:#}"), "the answer is no TokenReview");
+    assert_eq!(scrape(&scrapes, &["Bearer odd"]).await.0, 503);
 }
 
 #[tokio::test]

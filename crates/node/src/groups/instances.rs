@@ -274,14 +274,14 @@ impl Groups {
             Size::Fixed(size) => return self.divided(group, size).map(|it| Some(it.iter().sum())),
             Size::List(_) | Size::Domain(_) => return Ok(None),
         };
+        let most = max.unwrap_or(usize::MAX);
         let needed = self.requested_cpus(group).unwrap_or(min);
         // Until its members are measured, it stays as large as it is.
         let measured = self.followed.get(&group).map(|it| it.size).or(has);
         let needed = match measured.filter(|_| kind.follows.is_some()) {
-            Some(measured) => needed.max(measured.min(self.most_used(group, max))),
+            Some(measured) => needed.max(measured.min(most)),
             None => needed,
         };
-        let most = max.unwrap_or(usize::MAX);
         let is_over = |cpus: usize| cpus > most && has.is_some_and(|has| cpus > has);
         if is_over(needed) {
             let requested = self.requested(group);
@@ -292,12 +292,6 @@ impl Groups {
             true => Err(format!("its components would have {sum} CPUs of at most {most}")),
             false => Ok(Some(sum)),
         }
-    }
-
-    /// The most CPUs that a group has for what its members use: equal parts for its components.
-    fn most_used(&self, group: ContainerId, max: Option<usize>) -> usize {
-        let parts = self.instances.get(&group).map_or(1, |it| it.portions.len().max(1));
-        max.map_or(usize::MAX, |max| max - max % parts)
     }
 
     /// The least that a group may have: what its members need, and no less than its type says; `None` where its size does not follow its members.
