@@ -4,6 +4,7 @@
 //! knobs; `run.rs` lives through one seed with each of them; `score.rs` makes figures of that, `table.rs` words. The goals are assertions here.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod drawn;
 mod hand;
 mod oracle;
 mod run;
@@ -25,14 +26,19 @@ use suites::{SUITES, Suite};
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// All cases with what does not depend on the rebalancer: few seeds in an ordinary run, so many times more where asked for, and from another one on.
-static CASES: LazyLock<Vec<Vec<Case>>> = LazyLock::new(|| {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+static CASES: LazyLock<Vec<Vec<Case>>> =
+    LazyLock::new(|| cases(number("BAYPLAN_REBALANCE_FIRST").unwrap_or(0)));
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
+
+fn cases(first: u64) -> Vec<Vec<Case>> {
     let times = number("BAYPLAN_REBALANCE_SEEDS").unwrap_or(1);
-    let first = number("BAYPLAN_REBALANCE_FIRST").unwrap_or(0);
     each(|suite, _| {
         (first..first + suite.seeds * times).map(|seed| Case::new(suite, seed)).collect()
     })
-});
+}
 
 /// All suites, or those of which the names stand in `BAYPLAN_REBALANCE_ONLY`, with commas between them.
 fn chosen() -> impl Iterator<Item = &'static Suite> {
@@ -53,8 +59,7 @@ fn each<T: Send>(work: impl Fn(&Suite, usize) -> T + Sync) -> Vec<T> {
     })
 }
 
-fn scores(settings: &Settings) -> Vec<Score> {
-    let cases = &*CASES;
+fn scores(cases: &[Vec<Case>], settings: &Settings) -> Vec<Score> {
     each(|suite, idx| score(suite, &cases[idx], settings))
 }
 
@@ -85,7 +90,7 @@ fn the_goals_are_met() {
         return;
     }
     let settings = Settings::default();
-    let scores = scores(&settings);
+    let scores = scores(&CASES, &settings);
     println!("{}", table::render(&scores));
     if std::env::var_os("BAYPLAN_REBALANCE_WHY").is_some() {
         println!("{}", table::render_late(&CASES, &settings));
@@ -114,11 +119,11 @@ fn check_parts() -> (Vec<&'static str>, String) {
         ("verdict", Parts { verdict: false, ..all }),
         ("memory", Parts { memory: false, ..all }),
     ];
-    let whole = misses(&scores(&Settings::default()), &Settings::default());
+    let whole = misses(&scores(&CASES, &Settings::default()), &Settings::default());
     let mut unneeded = Vec::new();
     for (name, parts) in without {
         let settings = Settings { parts, ..Settings::default() };
-        let scores = scores(&settings);
+        let scores = scores(&CASES, &settings);
         let broken = misses(&scores, &settings).into_iter();
         let is_new =
             |miss: &Miss| !whole.iter().any(|it| it.suite == miss.suite && it.goal == miss.goal);

@@ -18,11 +18,11 @@ const CLOSED: f64 = 0.75;
 const ROUNDS: usize = 3;
 /// Relief has to come within this time.
 const RELIEF_WITHIN: Duration = Duration::from_secs(30);
-const RELIEVED_MIN: f64 = 0.95;
+pub(crate) const RELIEVED_MIN: f64 = 0.95;
 /// False actions in a machine's day.
-const FALSE_MAX: f64 = 1.0;
+pub(crate) const FALSE_MAX: f64 = 1.0;
 /// p99 in relation to doing nothing.
-const WORSE_MAX: f64 = 1.02;
+pub(crate) const WORSE_MAX: f64 = 1.02;
 /// The same change to the same container within this time after it was taken back is to and fro.
 const PING_PONG: Duration = Duration::from_secs(300);
 const PING_PONG_MAX_PER_HOUR: f64 = 1.0;
