@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 
-use crate::culprits::{Path, path};
 use crate::detect::{self, Condition, Judge};
 use crate::knob::Knob;
 use crate::ladder;
+use crate::path::{Path, path};
 use crate::proposal::{Evidence, Finding, Proposal, Verdict};
 use crate::sample::{Sample, Signal};
 use crate::scene::{Resident, Scene};
