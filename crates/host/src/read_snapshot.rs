@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_of_containers_are_nobody_elses() {
+    fn partitions_of_containers_are_not_those_of_others() {
         for (kubepods, kind, isolated) in [
             ("kubepods.slice", "isolated", "6-7"),
             ("kubelet/kubepods", "isolated", "6-7"),

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_little_of_what_the_worst_of_a_tie_does_is_left_out() {
+    fn a_suspect_that_does_little_of_what_the_worst_of_its_tie_does_is_left_out() {
         let culprit = |id, tie, magnitude| Culprit {
             tie,
             correlation: 0.0,
