@@ -34,7 +34,7 @@ fn check(args: &[&str], expected: Expect) {
 }
 
 #[test]
-fn the_demo_plays_its_story_and_moves_nobody() {
+fn the_demo_plays_its_story_and_moves_no_container() {
     let output = bayplan(&["demo"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -80,7 +80,7 @@ impl Drop for TinyDisk {
 }
 
 #[test]
-fn a_full_disk_keeps_nobody_from_being_placed_and_a_restart_from_half_a_journal_moves_nobody() {
+fn a_full_disk_keeps_no_container_from_being_placed_and_a_restart_from_half_a_journal_moves_none() {
     let disk = TinyDisk::mount();
     let mut command = Command::new(env!("CARGO_BIN_EXE_bayplan-under-test"));
     let output = command.arg("demo").env("TMPDIR", disk.0.path()).output().unwrap();

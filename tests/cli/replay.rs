@@ -42,7 +42,7 @@ fn a_history_comes_to_the_same_decisions() {
 }
 
 #[test]
-fn with_fewer_cpus_somebody_sits_elsewhere() {
+fn with_fewer_cpus_a_container_sits_elsewhere() {
     check(
         &["--config", "simulate/half.yaml", "replay", HISTORY],
         expect![[r#"

@@ -26,13 +26,13 @@ fn a_container_reads_its_cpus_in_a_file_that_is_kept_up_to_date() {
 }
 
 #[test]
-fn a_cpu_set_that_somebody_changes_past_the_runtime_is_repaired() {
+fn a_cpu_set_that_is_changed_past_the_runtime_is_repaired() {
     let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     drift::run(Path::new(BAYPLAN)).unwrap();
 }
 
 #[test]
-fn the_audit_names_a_hog_on_somebodys_own_cpu_and_its_time() {
+fn the_audit_names_a_hog_on_an_owners_cpu_and_its_time() {
     let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     audit::run(Path::new(BAYPLAN)).unwrap();
 }

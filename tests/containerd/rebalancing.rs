@@ -49,7 +49,7 @@ fn named_and_held(node: &mut Node, bayplan: &Path, cpus: &CpuSet) -> anyhow::Res
         rounds: 9,
     };
     let stage = Stage::set(node, sizes)?;
-    stage.nobody_is_blamed(node)?;
+    stage.no_container_is_blamed(node)?;
     let hog = launch_hog(node, sizes.hogs)?;
     let noisy = stage.the_hog_is_blamed(node)?;
     if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {

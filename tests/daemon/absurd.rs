@@ -21,7 +21,7 @@ fn resources(shares: i64, quota: i64, period: i64, memory: i64) -> v1::LinuxCont
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_tell_a_qos_class_shares_and_explain_says_so() {
+async fn a_pod_that_does_not_tell_a_qos_class_shares_and_explain_says_so() {
     let node = Node::start().await;
     let two = || resources(2048, 200_000, 100_000, 1 << 30);
     for (name, parent) in [

@@ -148,7 +148,7 @@ async fn check_bug_in_journal(after: usize) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bug_in_the_task_that_decides_ends_the_daemon_and_loses_and_moves_nobody() {
+async fn a_bug_in_the_task_that_decides_ends_the_daemon_and_loses_and_moves_no_container() {
     let mut after = 0;
     while check_bug_in_journal(after).await {
         after += 1;

@@ -136,7 +136,7 @@ async fn room_is_made_for_a_newcomer_and_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn holes_are_joined_when_nobody_waits() {
+async fn holes_are_joined_when_no_container_waits() {
     let (mut node, ids) = populated().await;
     let calls = node.runtime.calls("CreateContainer");
     depart(&mut node, &ids).await;

@@ -56,7 +56,7 @@ async fn a_changed_set_goes_through_the_runtime_and_then_into_the_file() {
 
 /// Each question was taken for a look, so a client that asked more than once a second kept everything else from being seen.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_the_plan_all_the_time_does_not_keep_files_from_being_written() {
+async fn asking_for_the_plan_all_the_time_does_not_keep_files_from_being_written() {
     let mut node = Node::without_daemon(MACHINE);
     node.adjust = |config| config.sweep_interval = Duration::from_millis(100);
     node.start_daemon().await;

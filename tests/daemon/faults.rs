@@ -50,7 +50,7 @@ async fn begin_create(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_creation_that_hangs_holds_up_nobody_and_leaks_nothing() {
+async fn a_creation_that_hangs_holds_up_no_other_and_leaks_nothing() {
     let mut node = Node::start().await;
     let (_, other) = node.guaranteed("other", 1000).await;
     let pod = run_pod(&mut node, "stuck").await;
@@ -385,7 +385,7 @@ async fn a_container_whose_decision_was_late_is_refused_where_the_configuration_
 
 /// Nothing is decided while the disk is stuck: one batch of questions is at it, as many wait as may, and all others are refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn kubelet_sees_resource_exhausted_when_too_many_calls_wait_and_nobody_slips_by() {
+async fn kubelet_sees_resource_exhausted_when_too_many_calls_wait_and_none_slips_by() {
     const WAITING_MAX: usize = 2;
     const CALLS: usize = 10;
     let mut node = Node::without_daemon(MACHINE);
@@ -447,7 +447,7 @@ async fn kubelet_sees_resource_exhausted_when_too_many_calls_wait_and_nobody_sli
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_room_shares_where_the_configuration_says_so() {
+async fn a_container_without_room_shares_where_the_configuration_says_so() {
     let mut node = Node::without_daemon(MACHINE);
     node.adjust = |config| config.on_no_capacity = OnNoCapacity::Share;
     node.start_daemon().await;
@@ -486,7 +486,7 @@ async fn what_is_stopped_twice_is_released_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_metrics_port_that_somebody_else_has_does_not_keep_kubelet_waiting() {
+async fn a_metrics_port_that_is_taken_does_not_keep_kubelet_waiting() {
     static TAKEN: OnceLock<SocketAddr> = OnceLock::new();
     let holder = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let taken = *TAKEN.get_or_init(|| holder.local_addr().unwrap());

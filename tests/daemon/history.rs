@@ -113,7 +113,7 @@ async fn every_container_is_described_once_with_all_that_kubelet_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn explain_knows_who_ended_before_a_restart() {
+async fn explain_knows_containers_that_ended_before_a_restart() {
     let mut node = Node::start().await;
     let (_, gone) = node.guaranteed("gone", 2000).await;
     soon(node.kubelet.stop(&gone)).await.unwrap();
@@ -129,7 +129,7 @@ async fn explain_knows_who_ended_before_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_history_that_cannot_be_written_or_read_is_in_nobodys_way() {
+async fn a_history_that_cannot_be_written_or_read_is_in_no_containers_way() {
     for damage in [&b"\xff\xff\n\n"[..], b"bayplan-history 9\nx\n", b"bayplan-history 1\n0000"] {
         let mut node = Node::without_daemon(MACHINE);
         fs::create_dir_all(node.history()).unwrap();

@@ -177,7 +177,7 @@ async fn every_knob_is_turned_judged_and_given_back() {
 
 /// Its place is set aside for it all the time, so a crash undoes it.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_went_to_another_node_is_at_home_after_a_crash() {
+async fn a_container_that_went_to_another_node_is_at_home_after_a_crash() {
     let case = CASES.iter().find(|it| it.knob == Knob::Move).unwrap();
     let (mut node, groups, _trouble) = troubled(case, case.cure).await;
     let before = groups.cpus();

@@ -38,7 +38,7 @@ fn cpus(node: &Node, ids: &[&String]) -> Vec<CpuSet> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drained_node_gives_nobody_cpus_of_his_own_until_it_is_resumed() {
+async fn a_drained_node_gives_no_exclusive_cpus_until_it_is_resumed() {
     let mut node = Node::start().await;
     let (_, owner) = node.guaranteed("owner", 2000).await;
     let own = node.cpus(&owner);
@@ -67,7 +67,7 @@ async fn a_drained_node_gives_nobody_cpus_of_his_own_until_it_is_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_node_stays_so_through_a_kill_and_gives_everybody_his_place_back() {
+async fn a_restored_node_stays_so_through_a_kill_and_gives_all_containers_their_places_back() {
     let mut node = Node::start().await;
     let (_, owner) = node.guaranteed("owner", 2000).await;
     let (_, other) = node.guaranteed("other", 4000).await;
@@ -91,7 +91,7 @@ async fn a_restored_node_stays_so_through_a_kill_and_gives_everybody_his_place_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_in_the_middle_of_a_restore_leaves_nobody_on_a_few_cpus() {
+async fn a_kill_in_the_middle_of_a_restore_leaves_no_container_on_a_few_cpus() {
     let mut node = Node::start().await;
     let (_, owner) = node.guaranteed("owner", 2000).await;
     node.runtime.inject("UpdateContainerResources", Fault::Hang);
@@ -109,7 +109,7 @@ async fn a_kill_in_the_middle_of_a_restore_leaves_nobody_on_a_few_cpus() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_could_not_be_restored_is_named_and_tried_again() {
+async fn a_container_that_could_not_be_restored_is_named_and_tried_again() {
     let mut node = Node::start().await;
     let (_, owner) = node.guaranteed("owner", 2000).await;
     let own = node.cpus(&owner);

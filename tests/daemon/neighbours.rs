@@ -23,7 +23,7 @@ fn claim(node: &Node, cpus: &CpuSet) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cpus_that_are_claimed_of_somebody_else_are_left_alone_while_they_are() {
+async fn cpus_that_others_claim_are_left_alone_while_they_do() {
     let mut node = Node::start_watching(MACHINE).await;
     let (_, owner) = node.guaranteed("owner", 2000).await;
     node.burstable("shared", 100).await;
@@ -102,7 +102,7 @@ async fn cpus_that_koordinators_scheduler_has_chosen_for_a_pod_are_left_to_it() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_in_the_way_is_counted_by_what_was_looked_at() {
+async fn claims_in_the_way_are_counted_by_what_was_looked_at() {
     let mut node = Node::without_daemon(MACHINE);
     for (path, text) in [
         (

@@ -57,7 +57,7 @@ async fn the_others_have_let_go_before_an_owner_is_created() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn system_pods_run_on_reserved_cpus_and_nobody_else_does() {
+async fn system_pods_run_on_reserved_cpus_and_no_others_do() {
     let mut node = Node::start().await;
     let system =
         PodSpec { namespace: "kube-system".into(), ..PodSpec::new("coredns", QosClass::Burstable) };
@@ -132,7 +132,7 @@ async fn a_refused_resize_leaves_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_refused_for_cpus_of_one_that_has_ended_unseen() {
+async fn no_container_is_refused_for_cpus_of_one_that_has_ended_unseen() {
     let mut node = start_without_events().await;
     let mut past = node.past_daemon();
     for round in 0..5 {
@@ -235,7 +235,7 @@ async fn launch_on(node: &mut Node, name: &str, cpus: u32, asks: &[(&str, &str)]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_spread_over_nodes_for_cpus_isolated_at_boot_in_place_of_a_partition() {
+async fn no_container_is_spread_over_nodes_for_cpus_isolated_at_boot_in_place_of_a_partition() {
     let machine = "pack:2 numa:1 core:8 pu:1 mem:16";
     let mut node = isolated_node(machine, "6-7,14-15", CpuPartition::None).await;
     let asks = [("bayplan.dev/cpu-partition", "isolated")];
@@ -251,7 +251,7 @@ async fn nobody_is_spread_over_nodes_for_cpus_isolated_at_boot_in_place_of_a_par
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_default_for_everybody_does_not_use_up_cpus_isolated_at_boot() {
+async fn a_default_for_all_containers_does_not_use_up_cpus_isolated_at_boot() {
     let machine = "pack:1 numa:1 core:16 pu:1 mem:16";
     let mut node = isolated_node(machine, "6-7", CpuPartition::Isolated).await;
     let cpus = launch_on(&mut node, "ordinary", 2, &[]).await;
@@ -259,7 +259,7 @@ async fn a_default_for_everybody_does_not_use_up_cpus_isolated_at_boot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_a_partition_that_cannot_be_had_gets_cpus_isolated_at_boot() {
+async fn a_container_without_its_partition_gets_cpus_isolated_at_boot() {
     let mut node =
         isolated_node("pack:1 numa:1 core:16 pu:1 mem:16", "6-7", CpuPartition::None).await;
     let mut launch =

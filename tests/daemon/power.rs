@@ -97,7 +97,7 @@ pub(crate) async fn wait_for(node: &Node, rows: &[(&CpuSet, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cpus_have_the_class_of_who_runs_there_and_everything_is_given_back() {
+async fn cpus_have_the_class_of_the_container_there_and_everything_is_given_back() {
     let mut node = Node::without_daemon(MACHINE);
     write_driver(&node);
     node.spawn_daemon(CLASSES).await;

@@ -282,7 +282,7 @@ fn history(node: &Node) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_suffers_is_told_with_who_it_suffers_from_and_nothing_is_changed() {
+async fn a_container_that_suffers_is_told_with_its_culprits_and_nothing_is_changed() {
     let (mut node, groups, _trouble) = troubled(fast, None, |_| false).await;
     let found = soon(async {
         loop {
@@ -366,7 +366,7 @@ async fn a_daemon_that_is_killed_leaves_nothing_turned_to_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_turned_on_whom_its_owner_or_its_namespace_keeps_out() {
+async fn nothing_is_turned_on_a_container_that_its_owner_or_its_namespace_keeps_out() {
     let observed: fn(&mut Config) = |config| {
         acting(config);
         config.rebalance.namespaces.insert("default".to_owned(), Mode::Observe);
@@ -576,7 +576,7 @@ async fn memory_comes_home_and_may_be_everywhere_again_after_a_pause() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_that_came_home_makes_way_for_who_comes_later() {
+async fn memory_that_came_home_makes_way_for_containers_that_come_later() {
     let (mut node, groups, trouble) = far_from_home(4096, pages_follow).await;
     view_when(&node, "kept", |it| has(it, "memory", ProposalState::Kept)).await;
     drop(trouble);

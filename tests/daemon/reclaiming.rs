@@ -106,7 +106,7 @@ async fn plan(node: &Node) -> FilePlanView {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_memory_is_reclaimed_until_somebody_lacks_it_or_everything_is_restored() {
+async fn idle_memory_is_reclaimed_until_a_container_lacks_it_or_everything_is_restored() {
     let mut node = Node::without_daemon(MACHINE);
     write(&node.host_root().join("sys/fs/cgroup/cgroup.controllers"), "cpu memory\n");
     node.spawn_daemon(CONFIG).await;

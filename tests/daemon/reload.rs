@@ -77,7 +77,7 @@ fn is_well(status: &Status) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_moves_is_who_the_diff_has_named() {
+async fn the_containers_that_move_are_those_that_the_diff_has_named() {
     let (mut node, base) = start("reservedCpus: \"0,8\"\n").await;
     node.guaranteed("owner", 2000).await;
     node.guaranteed("other", 2000).await;

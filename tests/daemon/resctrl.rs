@@ -358,7 +358,7 @@ async fn classes_become_groups_with_what_the_processor_can_divide() {
 
 /// Of the two processes of each container, the one that is moved first forks just before, and the other ends.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_starts_in_its_group_with_whom_it_has_made_meanwhile() {
+async fn a_container_starts_in_its_group_with_the_processes_it_has_made_meanwhile() {
     const ROUNDS: usize = 20;
     let mut machine = Machine::start(FakeResctrl::xeon(), CLASSES).await;
     machine.settled().await;
@@ -412,7 +412,7 @@ async fn a_container_starts_in_its_group_with_whom_it_has_made_meanwhile() {
 
 /// As containerd does. Nothing but the group itself makes the daemon look: no sweep, and no answer to the start.
 #[tokio::test(flavor = "multi_thread")]
-async fn whose_group_comes_while_it_is_started_is_in_its_class_before_the_answer() {
+async fn a_container_whose_group_comes_while_it_is_started_is_in_its_class_before_the_answer() {
     let mut machine = Machine::new(FakeResctrl::xeon());
     machine.configure_daemon(&format!("{}{CLASSES}", BASE.replace("100ms", "10m"))).await;
     machine.settled().await;

@@ -58,7 +58,7 @@ async fn wait_for_dirs(node: &Node, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_told_unless_the_configuration_says_so() {
+async fn no_container_is_told_unless_the_configuration_says_so() {
     let mut node = Node::start().await;
     let (_, id) = node.guaranteed("owner", 2000).await;
     assert_eq!(node.on_record(&id).mounts, []);
@@ -88,7 +88,7 @@ async fn a_container_reads_its_cpus_and_memory_nodes_and_every_change_of_them() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_restart_files_are_true_and_those_of_nobody_are_gone() {
+async fn after_a_restart_files_are_true_and_those_of_no_container_are_gone() {
     let mut node = start().await;
     let (_, owner) = node.guaranteed("owner", 2000).await;
     let (gone, _) = node.burstable("gone", 100).await;

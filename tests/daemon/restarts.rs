@@ -51,7 +51,7 @@ async fn check_kill(mut node: Node, damage: impl FnOnce(&Node)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_moves_nobody() {
+async fn a_kill_moves_no_container() {
     let mut node = Node::start().await;
     populate(&mut node).await;
     node.guaranteed("mixed", 1500).await;
@@ -69,7 +69,7 @@ async fn a_kill_moves_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_orderly_stop_moves_nobody() {
+async fn an_orderly_stop_moves_no_container() {
     let mut node = Node::start().await;
     populate(&mut node).await;
     let before = node.status().await;
@@ -166,7 +166,7 @@ async fn a_tiny_machine_after_a_large_one_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_came_while_the_daemon_was_down_is_adopted_off_the_owners_cpus() {
+async fn a_container_that_came_while_the_daemon_was_down_is_adopted_off_the_owners_cpus() {
     let mut node = Node::start().await;
     let (_, owner) = node.guaranteed("owner", 4000).await;
     node.kill_daemon();
@@ -213,7 +213,7 @@ async fn a_container_that_was_stopped_before_it_was_started_is_not_adopted_again
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_left_while_the_daemon_was_down_is_released() {
+async fn a_container_that_left_while_the_daemon_was_down_is_released() {
     let mut node = Node::start().await;
     let empty = node.status().await;
     let (_, ended) = node.guaranteed("ended", 4000).await;
@@ -274,7 +274,7 @@ async fn a_restart_without_the_runtime_goes_on_from_the_journal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_kills_in_a_row_move_nobody() {
+async fn many_kills_in_a_row_move_no_container() {
     let mut node = Node::start().await;
     populate(&mut node).await;
     let (before, pinned) = (node.status().await, records(&node));

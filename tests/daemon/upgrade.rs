@@ -259,7 +259,7 @@ async fn as_kubelet<T, F: Future<Output = Result<T, Status>>>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn restarts_while_pods_start_fail_no_call_and_move_nobody() {
+async fn restarts_while_pods_start_fail_no_call_and_move_no_container() {
     let mut supervised = Supervised::started().await;
     let before = supervised.populate().await;
     let loads = [("same", false), ("other", false), ("new", true)]
@@ -285,7 +285,7 @@ fn is_lost(status: &Status) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_while_pods_start_fail_a_call_once_and_move_nobody() {
+async fn kills_while_pods_start_fail_a_call_once_and_move_no_container() {
     const KILLS: usize = 5;
     let mut supervised = Supervised::started().await;
     let before = supervised.populate().await;

@@ -16,10 +16,10 @@ pub(crate) const TESTS: &[Test] = &[
         run: exclusive_cpus_are_whole_cores_of_one_numa_node,
     },
     Test {
-        name: "nobody_is_placed_where_there_are_too_few_cpus",
+        name: "no_container_is_placed_where_there_are_too_few_cpus",
         needs: |_| Ok(()),
         config: "",
-        run: nobody_is_placed_where_there_are_too_few_cpus,
+        run: no_container_is_placed_where_there_are_too_few_cpus,
     },
 ];
 
@@ -55,7 +55,7 @@ fn exclusive_cpus_are_whole_cores_of_one_numa_node(
     Ok(())
 }
 
-fn nobody_is_placed_where_there_are_too_few_cpus(
+fn no_container_is_placed_where_there_are_too_few_cpus(
     node: &mut Node,
     hardware: &Hardware,
 ) -> anyhow::Result<()> {

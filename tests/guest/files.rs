@@ -31,10 +31,10 @@ pub(crate) const TESTS: &[Test] = &[
         run: |node, _| limits_bursts_and_memory(node),
     },
     Test {
-        name: "a_partition_keeps_everybody_else_off",
+        name: "a_partition_keeps_all_others_off",
         needs: has_remote_partitions,
         config: "",
-        run: a_partition_keeps_everybody_else_off,
+        run: a_partition_keeps_all_others_off,
     },
     Test {
         name: "interrupts_and_work_queues_leave_and_come_back",
@@ -274,7 +274,7 @@ fn fresh_counts(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn a_partition_keeps_everybody_else_off(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
+fn a_partition_keeps_all_others_off(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
     let _edited = Edited::for_partitions()?;
     let owner = own(node, "owner", 2)?;
     let file = group(&owner)?.join("cpuset.cpus.partition");

@@ -16,13 +16,13 @@ use crate::{Needs, Test};
 
 pub(crate) const TESTS: &[Test] = &[
     Test {
-        name: "cpus_isolated_at_boot_are_for_who_asks_for_them",
+        name: "cpus_isolated_at_boot_are_for_containers_that_ask_for_them",
         needs: |hardware| match hardware.isolated.is_empty() {
             true => Err("no CPU isolated at boot"),
             false => Ok(()),
         },
         config: "permissions: [{namespaces: [\"*\"], allow: [isolatedPartitions]}]\n",
-        run: cpus_isolated_at_boot_are_for_who_asks_for_them,
+        run: cpus_isolated_at_boot_are_for_containers_that_ask_for_them,
     },
     Test {
         name: "cpus_in_a_partition_of_somebody_else_are_for_nobody",
@@ -52,7 +52,7 @@ pub(crate) fn has_remote_partitions(hardware: &Hardware) -> Needs {
     }
 }
 
-fn cpus_isolated_at_boot_are_for_who_asks_for_them(
+fn cpus_isolated_at_boot_are_for_containers_that_ask_for_them(
     node: &mut Node,
     hardware: &Hardware,
 ) -> anyhow::Result<()> {

@@ -13,22 +13,22 @@ use crate::hardware::Hardware;
 
 pub(crate) const TESTS: &[Test] = &[
     Test {
-        name: "nobody_moves_when_the_daemon_ends",
+        name: "no_container_moves_when_the_daemon_ends",
         needs: |hardware| hardware.has_cpus(6),
         config: "",
-        run: nobody_moves_when_the_daemon_ends,
+        run: no_container_moves_when_the_daemon_ends,
     },
     Test {
-        name: "who_ended_while_the_daemon_was_dead_is_forgotten",
+        name: "a_container_that_ended_while_the_daemon_was_dead_is_forgotten",
         needs: |hardware| hardware.has_cpus(4),
         config: "resyncInterval: 2s\n",
-        run: who_ended_while_the_daemon_was_dead_is_forgotten,
+        run: a_container_that_ended_while_the_daemon_was_dead_is_forgotten,
     },
     Test {
-        name: "a_new_configuration_holds_for_who_comes_and_who_shares",
+        name: "a_new_configuration_holds_for_new_and_for_shared_containers",
         needs: |hardware| hardware.has_cpus(6),
         config: "",
-        run: a_new_configuration_holds_for_who_comes_and_who_shares,
+        run: a_new_configuration_holds_for_new_and_for_shared_containers,
     },
     Test {
         name: "the_scenario_with_cpus_that_come_and_go",
@@ -46,7 +46,7 @@ fn sharer(node: &mut Node, name: &str) -> anyhow::Result<Placed> {
     node.launch(&PodSpec::new(name, QosClass::Burstable), &spec)
 }
 
-fn nobody_moves_when_the_daemon_ends(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
+fn no_container_moves_when_the_daemon_ends(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
     let everybody = [own(node, "pair", 2)?, own(node, "single", 1)?, sharer(node, "sharer")?];
     let before = everybody
         .iter()
@@ -72,7 +72,7 @@ fn nobody_moves_when_the_daemon_ends(node: &mut Node, _: &Hardware) -> anyhow::R
     Ok(())
 }
 
-fn who_ended_while_the_daemon_was_dead_is_forgotten(
+fn a_container_that_ended_while_the_daemon_was_dead_is_forgotten(
     node: &mut Node,
     _: &Hardware,
 ) -> anyhow::Result<()> {
@@ -85,7 +85,7 @@ fn who_ended_while_the_daemon_was_dead_is_forgotten(
     })
 }
 
-fn a_new_configuration_holds_for_who_comes_and_who_shares(
+fn a_new_configuration_holds_for_new_and_for_shared_containers(
     node: &mut Node,
     hardware: &Hardware,
 ) -> anyhow::Result<()> {

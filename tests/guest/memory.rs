@@ -23,19 +23,19 @@ pub(crate) const TESTS: &[Test] = &[
         run: pages_are_on_the_node_of_the_cpus,
     },
     Test {
-        name: "who_wants_more_memory_than_a_node_has_gets_more_nodes",
+        name: "a_container_with_more_memory_than_a_node_has_gets_more_nodes",
         needs: |hardware| hardware.has_nodes(2),
         config: "",
-        run: who_wants_more_memory_than_a_node_has_gets_more_nodes,
+        run: a_container_with_more_memory_than_a_node_has_gets_more_nodes,
     },
     Test {
-        name: "memory_without_cpus_is_nobodys_home",
+        name: "memory_without_cpus_is_no_containers_home",
         needs: |hardware| match hardware.places().count() < hardware.nodes.len() {
             true => Ok(()),
             false => Err("CPUs in every node"),
         },
         config: "",
-        run: memory_without_cpus_is_nobodys_home,
+        run: memory_without_cpus_is_no_containers_home,
     },
     Test {
         name: "a_cold_start_leaves_its_pages_on_slow_memory_and_ends",
@@ -87,7 +87,7 @@ fn wanting(node: &mut Node, name: &str, memory: Bytes) -> anyhow::Result<Placed>
     node.launch(&PodSpec::new(name, QosClass::Guaranteed), &spec)
 }
 
-fn who_wants_more_memory_than_a_node_has_gets_more_nodes(
+fn a_container_with_more_memory_than_a_node_has_gets_more_nodes(
     node: &mut Node,
     hardware: &Hardware,
 ) -> anyhow::Result<()> {
@@ -105,7 +105,10 @@ fn who_wants_more_memory_than_a_node_has_gets_more_nodes(
     Ok(())
 }
 
-fn memory_without_cpus_is_nobodys_home(node: &mut Node, hardware: &Hardware) -> anyhow::Result<()> {
+fn memory_without_cpus_is_no_containers_home(
+    node: &mut Node,
+    hardware: &Hardware,
+) -> anyhow::Result<()> {
     let far = hardware.nodes.iter().find(|node| node.cpus.is_empty()).context("such a node")?;
     let modest = wanting(node, "modest", Bytes(64 << 20))?;
     ensure!(!modest.mems.contains(far.id), "64 MiB of node {}", modest.mems);

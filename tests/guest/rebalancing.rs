@@ -53,7 +53,7 @@ fn a_hog_is_named_and_held(node: &mut Node, hardware: &Hardware) -> anyhow::Resu
     let stage = Stage::set(node, SIZES)?;
     weigh(&stage.server, SIZES.milli, hardware)?;
     weigh(&stage.bystander, 0, hardware)?;
-    stage.nobody_is_blamed(node)?;
+    stage.no_container_is_blamed(node)?;
     let hog = launch_hog(node, SIZES.hogs)?;
     weigh(&hog, 0, hardware)?;
     let free = limits(&hog)?;

@@ -27,10 +27,10 @@ pub(crate) const TESTS: &[Test] = &[
         run: a_resize_that_has_no_room_changes_nothing,
     },
     Test {
-        name: "who_shares_is_resized_where_it_is",
+        name: "a_shared_container_is_resized_where_it_is",
         needs: |_| Ok(()),
         config: "",
-        run: who_shares_is_resized_where_it_is,
+        run: a_shared_container_is_resized_where_it_is,
     },
 ];
 
@@ -86,7 +86,7 @@ fn a_resize_that_has_no_room_changes_nothing(
     resized(node, &before, 1).map(|_| ())
 }
 
-fn who_shares_is_resized_where_it_is(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
+fn a_shared_container_is_resized_where_it_is(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
     let pod = PodSpec::new("shares", QosClass::Burstable);
     let before = node.launch(&pod, &ContainerSpec::burstable("app", 100))?;
     let light: u64 = before.cgroup_file("cpu.weight")?.parse()?;

@@ -246,7 +246,7 @@ impl Stage {
     ///
     /// # Errors
     /// A container is blamed, or none is looked at.
-    pub fn nobody_is_blamed(&self, node: &Node) -> anyhow::Result<()> {
+    pub fn no_container_is_blamed(&self, node: &Node) -> anyhow::Result<()> {
         std::thread::sleep(self.sizes.interval * self.sizes.calm_looks);
         let calm = self.load.measure(self.sizes.rounds)?;
         tell_latency("without the hog", &calm);

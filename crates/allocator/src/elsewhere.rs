@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn without_room_nobody_goes_anywhere() {
+    fn without_room_no_container_moves() {
         check(&[("numa 0", 500)], "0-15", "");
         check(&[("numa 0", 3000), ("numa 1", 2000), ("package 1", 6000)], "0-3", "");
         check(&[("numa 0", 4000)], "4-15", "");
     }
 
     #[test]
-    fn who_is_bound_to_a_place_does_not_leave_it() {
+    fn a_container_bound_to_a_place_does_not_leave_it() {
         let place = [("numa 0", 500)];
         check_terms(&place, "0-3", |it| it.terms.is_immovable = true, "");
         check_terms(&place, "0-3", |it| it.terms.is_memory_bound = true, "");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_owns_cpus_does_not_share_elsewhere() {
+    fn an_exclusive_container_does_not_share_in_another_pool() {
         let topology = derive(&parse_machine("numa:2 core:4 pu:1").unwrap()).unwrap();
         let mut ledger =
             Ledger::new(Arc::new(pools(&topology, Policy::default(), &CpuSet::new()).unwrap()));

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_named_is_in_the_table() {
+    fn an_intruder_without_a_name_is_in_the_table() {
         check(
             &[
                 ("kernel thread", "kworker/1:0", 120.0),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_will_be_and_who_changes() {
+    fn a_plan_says_what_will_be_and_which_containers_change() {
         check_plan(
             Mode::Placing,
             Mode::Draining,
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_who_does_not_run_where_he_should() {
+    fn a_report_names_containers_that_run_elsewhere_than_they_should() {
         check_report(
             &[],
             None,

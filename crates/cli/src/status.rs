@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_could_do_with_fewer_memory_nodes_is_named_below_the_tables() {
+    fn a_container_with_more_memory_nodes_than_needed_is_named_below_the_tables() {
         let container = |name: &str, narrowing: &str| -> ContainerStatus {
             let text = format!(
                 r#"{{"id": null, "namespace": "n", "pod": "p", "container": "{name}", "qos": null, "class": "shared",

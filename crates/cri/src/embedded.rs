@@ -8,10 +8,14 @@
 //!
 //! State lives in the [`EmbeddedRuntime`] and not in its server, so it outlives both the proxy and a restart of the server.
 
+mod clock;
 mod fault;
+mod held;
 mod image_service;
+mod images;
 mod render;
 mod runtime_service;
+mod snapshot;
 mod state;
 
 #[cfg(test)]
@@ -19,25 +23,21 @@ mod tests;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::net::UnixListener;
 use tonic::body::Body;
 use tonic::service::Routes;
 
 use crate::server;
-use crate::upstream::ContainerState;
 use crate::v1::image_service_server::ImageServiceServer;
 use crate::v1::runtime_service_server::RuntimeServiceServer;
 
 pub use fault::Fault;
+pub use snapshot::{ContainerSnapshot, NAME};
 
 use fault::{Faults, Faulty};
-use image_service::Images;
+use images::Images;
 use state::State;
-
-/// What the runtime calls itself in `Version`.
-pub const NAME: &str = "bayplan-embedded";
 
 /// Cheap to clone; clones share the state.
 #[derive(Clone, Debug, Default)]
@@ -50,39 +50,6 @@ struct Inner {
     state: Mutex<State>,
     images: Mutex<Images>,
     faults: Faults,
-}
-
-/// A container as the runtime holds it; for tests and the demo's display.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerSnapshot {
-    /// 64 hexadecimal digits.
-    pub id: String,
-    /// Its sandbox.
-    pub pod_id: String,
-    /// Name in the pod.
-    pub name: String,
-    /// Counts restarts.
-    pub attempt: u32,
-    /// What it would be doing.
-    pub state: ContainerState,
-    /// `cpuset.cpus` as it was written; empty is "not set".
-    pub cpus: String,
-    /// `cpuset.mems` as it was written; empty is "not set".
-    pub mems: String,
-    /// `cpu.shares`; 0 is "not set", as for all numbers here.
-    pub cpu_shares: i64,
-    /// Microseconds.
-    pub cpu_quota: i64,
-    /// Microseconds.
-    pub cpu_period: i64,
-    /// Bytes.
-    pub memory_limit: i64,
-    /// What it runs, arguments included.
-    pub command: Vec<String>,
-    /// Its environment: names and values.
-    pub variables: Vec<(String, String)>,
-    /// What it sees of the host: where it sees it, and where it is.
-    pub mounts: Vec<(String, String)>,
 }
 
 impl EmbeddedRuntime {
@@ -163,10 +130,4 @@ impl EmbeddedRuntime {
     fn images(&self) -> MutexGuard<'_, Images> {
         self.inner.images.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Nanoseconds since 1970; CRI wants more than 0.
-fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX).max(1)
 }

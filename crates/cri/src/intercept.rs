@@ -13,19 +13,19 @@ use std::sync::Arc;
 use bayplan_workload::{Admission, Agent, CreateOutcome, Mount, Pinning, Ticket};
 use bytes::Bytes;
 use futures::FutureExt as _;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use prost::Message;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::call_observer::CallObserver;
 use crate::delta::Additions;
 use crate::needed::{self, Fields};
-use crate::proxy::{CallEnd, Shared};
+use crate::proxy::shared::Shared;
+use crate::proxy::watched::CallEnd;
 use crate::upstream::code_number;
-use crate::{deadline, delta, frame, translate, v1};
+use crate::window::Window;
+use crate::{delta, frame, translate, v1};
 
 use exchange::{Call, Exchange, Gathered};
 
@@ -82,32 +82,6 @@ pub(crate) fn is_of_other_version(path: &str) -> bool {
     }
     let called = call(path);
     called.is_some() && !DECODED.contains(&path) && DECODED.iter().any(|it| call(it) == called)
-}
-
-/// How long a call may go on.
-#[derive(Clone, Debug)]
-pub(crate) struct Window {
-    /// Cancelled when the client went away or the proxy stops.
-    pub(crate) cancel: CancellationToken,
-    /// The client's `grpc-timeout`.
-    pub(crate) deadline: Option<Instant>,
-}
-
-impl Window {
-    pub(crate) fn new(headers: &HeaderMap, cancel: CancellationToken) -> Window {
-        let timeout = headers
-            .get(deadline::TIMEOUT_HEADER)
-            .and_then(|value| value.to_str().ok())
-            .and_then(deadline::parse_timeout);
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Window { cancel, deadline }
-    }
-
-    /// The client no longer waits for the answer.
-    fn is_over(&self) -> bool {
-        self.cancel.is_cancelled()
-            || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
-    }
 }
 
 /// A message of a decoded method, as far as it is read.

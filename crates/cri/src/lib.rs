@@ -26,6 +26,7 @@ mod generated;
 mod intercept;
 pub mod kubelet;
 pub mod kubelet_api;
+mod limits;
 mod needed;
 pub mod proxy;
 mod quiet;
@@ -34,6 +35,7 @@ mod stream;
 mod tolerant;
 pub mod translate;
 pub mod upstream;
+mod window;
 
 pub use generated::v1;
 

@@ -14,8 +14,10 @@
 //! everything is served as before, new connections too: kubelet gives up on a connection that is not accepted for five seconds. Then no connection is
 //! accepted any more, clients are told to connect anew (GOAWAY), and calls have a few seconds to finish.
 
+mod passed;
+pub(crate) mod shared;
 mod under_way;
-mod watched;
+pub(crate) mod watched;
 
 #[cfg(test)]
 mod tests;
@@ -24,11 +26,11 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bayplan_workload::{Agent, Ticket};
+use bayplan_workload::Agent;
 use bytes::Bytes;
 use http::{Request, Response};
 use tokio::net::UnixListener;
@@ -41,17 +43,16 @@ use tonic::body::Body;
 use tower::Service;
 
 use crate::call_observer::CallObserver;
-use crate::intercept::{self, Method, Window};
+use crate::intercept::{self, Method};
 use crate::server;
 use crate::stream::Received;
 use crate::upstream::Upstream;
+use crate::window::Window;
+use shared::Shared;
 use under_way::UnderWay;
+use watched::CallEnd;
 
 pub use crate::intercept::DECODED;
-pub(crate) use watched::{CallEnd, grpc_status};
-
-/// The service of images, of whatever version: the package before the dot is `runtime.v1` today.
-const IMAGE_SERVICE: &str = ".ImageService";
 
 /// How long calls that the agent knows about may take to finish after the stop.
 const GRACE_DECODED: Duration = Duration::from_secs(5);
@@ -63,29 +64,6 @@ const GRACE_PASSED: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Proxy<A> {
     shared: Arc<Shared<A>>,
-}
-
-/// What all calls have in common.
-#[derive(Debug)]
-pub(crate) struct Shared<A> {
-    pub(crate) upstream: Upstream,
-    /// `None`: the runtime is also the image service.
-    images: Option<Upstream>,
-    pub(crate) agent: A,
-    tickets: AtomicU64,
-    /// Everything that was asked and not answered yet.
-    under_way: UnderWay,
-    /// Decoded calls that are under way, also those that their client has left.
-    calls: TaskTracker,
-    /// Where they run.
-    home: Handle,
-    /// Ends all of them.
-    cut: CancellationToken,
-}
-
-/// Of a path such as `/runtime.v1.ImageService/ListImages`.
-fn is_about_images(path: &str) -> bool {
-    path.split('/').nth(1).is_some_and(|service| service.ends_with(IMAGE_SERVICE))
 }
 
 impl<A> Clone for Proxy<A> {
@@ -174,27 +152,6 @@ where
 }
 
 impl<A: Agent + CallObserver> Shared<A> {
-    /// Names the next creation.
-    pub(crate) fn next_ticket(&self) -> Ticket {
-        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Whether calls are being cut off because the proxy stops.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.cut.is_cancelled()
-    }
-
-    /// Forwards a call without reading it.
-    pub(crate) async fn pass(&self, request: Request<Body>, mut end: CallEnd<A>) -> Response<Body> {
-        let is_about_images = is_about_images(request.uri().path());
-        let images = self.images.as_ref().filter(|_| is_about_images);
-        let upstream = images.unwrap_or(&self.upstream);
-        match upstream.forward(request).await {
-            Ok(response) => watched::watch(response, upstream.clone(), end),
-            Err(error) => end.answer(error.status()),
-        }
-    }
-
     /// Runs a decoded call in a task of its own, so that a client that goes away cannot stop it half way. Its going away is told
     /// to the task instead.
     async fn intercept(

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_while_nobody_reads_is_read_and_so_is_the_end_behind_it() {
+    async fn what_comes_while_nothing_reads_is_read_and_so_is_the_end_behind_it() {
         let (mut near, mut far) = pair();
         for text in [b"one", b"two"] {
             far.write_all(text).await.unwrap();

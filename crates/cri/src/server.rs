@@ -22,14 +22,12 @@ use tonic::body::Body;
 use tower::Service;
 
 use crate::cork::Corked;
+use crate::limits::{CONNECTION_WINDOW, HEADERS_LEN_MAX};
 use crate::quiet::Quiet;
 use crate::stream::{Received, Sending};
 use crate::tolerant::Tolerant;
-use crate::upstream::HEADERS_LEN_MAX;
 
 const STREAM_WINDOW: u32 = 1 << 20;
-/// Of all streams together as much as there is: a few that are not read must not hold up the others. What each of them holds is bounded.
-pub(crate) const CONNECTION_WINDOW: u32 = 1 << 30;
 
 /// A few hundred, as others have it, would let calls that wait for containers to stop hold up kubelet's health checks.
 const STREAMS_MAX: u32 = 10_000;

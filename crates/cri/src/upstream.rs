@@ -43,9 +43,6 @@ pub use info::ContainerDetails;
 
 pub(crate) use calls::code_number;
 
-/// Status details travel in trailers; this is grpc-go's limit, which kubelet and containerd use.
-pub(crate) const HEADERS_LEN_MAX: u32 = 16 << 20;
-
 /// The runtime behind its Unix socket. Cheap to clone; clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Upstream {

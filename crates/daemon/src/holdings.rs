@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_on_the_cpus_of_an_owner_is_named_at_the_owner() {
+    fn any_container_on_the_cpus_of_an_owner_is_named_at_the_owner() {
         let mut all = [
             container("owner", "1-2", "1-2"),
             container("late", "", "0,3"),

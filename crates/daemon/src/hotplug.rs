@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn claimed_cpus_are_nobodys_until_they_are_given_back() {
+    async fn claimed_cpus_are_not_given_until_they_are_given_back() {
         let mut host = Host::start(|_| {});
         let claims = host.dir.path().join(CLAIMS_FILE);
         let one = r#"{"devices":[{"containerEdits":{"env":["DRA_CPUSET_1=2-3"]}}]}"#;

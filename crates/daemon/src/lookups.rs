@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_never_found_is_looked_for_less_and_less() {
+    fn what_is_never_found_is_looked_for_less_and_less() {
         let mut lookups = Lookups::default();
         let seconds = looks(0..3600, &mut lookups, &occupant("server", 0, "abc"));
         let (first, rest) = seconds.split_at(8);
@@ -105,7 +105,7 @@ mod tests {
 
     /// Looks at one moment; what each finds, and `None` where it was not looked.
     #[test]
-    fn who_is_updated_or_made_anew_or_could_not_be_looked_for_is_looked_for_at_once() {
+    fn what_is_updated_or_made_anew_or_could_not_be_looked_for_is_looked_for_at_once() {
         let (mut lookups, now) = (Lookups::default(), Instant::now());
         let mut look = |it: &Occupant, finds: Result<Option<()>, ()>| {
             let mut seen = None;

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_reclaimed_in_its_time_and_not_of_who_lacks_it() {
+    fn memory_is_reclaimed_in_its_time_and_not_of_containers_that_lack_it() {
         let mut scene = Scene::new();
         let rows = [
             (0, 0, None),
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_less_than_was_asked_for_is_left_alone_for_longer_and_longer() {
+    fn a_container_that_has_less_than_was_asked_for_is_left_alone_for_longer_and_longer() {
         let mut scene = Scene::new();
         assert_eq!(scene.turn(0, 0), None);
         let mut secs = 10;
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_came_together_are_not_due_together() {
+    fn containers_that_came_together_are_not_due_together() {
         let mut scene = Scene::new();
         let of = |name: u32| {
             let mut it = reclaim();

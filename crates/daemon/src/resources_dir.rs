@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_of_cpus_that_he_does_not_have_yet() {
+    fn no_container_is_told_of_cpus_that_it_does_not_have_yet() {
         let root = tempfile::tempdir().unwrap();
         let mut resources = ResourcesDir::new(root.path().join("resources"));
         let told =

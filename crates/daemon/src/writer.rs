@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_grows_onto_cpus_that_another_has_not_let_go_of() {
+    fn no_container_grows_onto_cpus_that_another_has_not_let_go_of() {
         let mut stuck = Stuck::default();
         stuck.note(&write(Pass::Shrink, "a", "0-3", "0-1"), true);
         stuck.note(&write(Pass::Shrink, "unknown", "?", "0-1"), true);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_while_told_to_let_go_holds_nobody_up() {
+    fn a_container_that_ended_while_told_to_let_go_holds_none_up() {
         let mut stuck = Stuck::default();
         stuck.note(&write(Pass::Shrink, "a", "0-3", "0-1"), true);
         stuck.note(&write(Pass::Shrink, "c", "5-6", "5"), true);

@@ -231,7 +231,7 @@ fn lists_of_online_cpus_that_contradict_the_directories() {
 }
 
 #[test]
-fn memory_and_distances_that_nobody_knows() {
+fn memory_and_distances_that_are_not_known() {
     let forget = |snapshot: &mut Snapshot| {
         snapshot.nodes[0].mem_total = None;
         snapshot.nodes[0].distances = vec![10, 3];

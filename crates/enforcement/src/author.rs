@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_is_told_by_place_time_and_value() {
+    fn the_writer_is_told_by_place_time_and_value() {
         let told = Told {
             ids: ["abc".to_owned()].into(),
             pods: ["kubepods-pod1.slice".to_owned()].into(),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_remembered_is_nobodys_habit() {
+    fn what_was_never_remembered_is_no_writers_habit() {
         let write = write(&format!("{POD}/memory.low"), "0");
         assert_eq!(author_of(&write, &BTreeMap::new(), &Told::default()), Author::Others);
     }

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn who_owns_all_of_his_cpus_has_no_limit_and_neither_has_his_pod() {
+    fn a_container_that_owns_all_of_its_cpus_has_no_limit_and_neither_has_its_pod() {
         let mut own = CgroupWants {
             is_quota_lifted: true,
             is_pod_quota_lifted: true,

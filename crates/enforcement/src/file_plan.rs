@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_and_stops_nobody_else() {
+    fn what_cannot_be_read_is_told_and_stops_nothing_else() {
         let settings: Settings = [
             (Slot::file("gone"), setting(Form::Text, "1")),
             (Slot::file("here"), setting(Form::Text, "1")),

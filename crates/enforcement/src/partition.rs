@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_the_best_that_there_is() {
+    fn each_container_gets_the_best_that_there_is() {
         use PartitionKind::{Isolated, Root};
         let wants = [
             ("a", "2-3", Isolated),

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_moved_waits_for_who_leaves_and_sharers_wait_for_both() {
+    fn a_moved_container_waits_for_those_that_leave_and_shared_ones_wait_for_both() {
         check_groups(
             &[("a", "0", "0"), ("b", "1", "0"), ("c", "6", "0"), ("s", "2-5", "0")],
             &[("a", "1", "0"), ("b", "2", "0"), ("c", "3", "0"), ("s", "0,4-6", "0")],

@@ -17,6 +17,7 @@ mod profile;
 #[cfg(test)]
 mod tests;
 mod uncore;
+mod wearer;
 
 use std::collections::BTreeMap;
 
@@ -27,14 +28,8 @@ pub use offer::{IdleOffer, IdleState, PolicyOffer, PowerOffer, TurboSwitch, Unco
 pub use profile::{profile, profile_names};
 
 use crate::setting::{Form, Setting, Settings, Slot};
-use problems::{Problems, named};
-
-/// The CPUs of one class inside a set of CPUs.
-struct Wearer<'a> {
-    name: &'a str,
-    class: &'a PowerClass,
-    cpus: CpuSet,
-}
+use problems::Problems;
+use wearer::{Wearer, asks_frequency};
 
 /// Settings for all CPUs that have a class. `assigned` says for classes by name which CPUs these are; they must not overlap. The texts say what of the
 /// classes is not fulfilled as it is, where, and what is offered instead.
@@ -95,11 +90,6 @@ fn wearers_in<'a>(
     known.collect()
 }
 
-fn asks_frequency(class: &PowerClass) -> bool {
-    let PowerClass { governor, min, max, preference, turbo, .. } = class;
-    governor.is_some() || min.is_some() || max.is_some() || preference.is_some() || turbo.is_some()
-}
-
 /// One class with turbo is enough to switch it on, and all must want none to switch it off.
 fn machine_turbo(
     switch: TurboSwitch,
@@ -137,15 +127,4 @@ fn machine_turbo(
         reason: format!("class \"{names}\": turbo"),
     };
     settings.insert(Slot::file(switch.path()), setting);
-}
-
-fn put(
-    settings: &mut Settings,
-    path: String,
-    form: Form,
-    value: String,
-    cpus: &CpuSet,
-    reason: String,
-) {
-    settings.insert(Slot::file(path), Setting { form, value, unit: named(cpus), reason });
 }

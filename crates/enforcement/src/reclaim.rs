@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_memory_keeps_what_he_has() {
+    fn a_container_that_waits_for_memory_keeps_what_it_has() {
         let seen = |secs, millis| StallSeen {
             at: Duration::from_secs(secs),
             stalled: Duration::from_millis(millis),

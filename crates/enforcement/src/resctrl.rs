@@ -15,6 +15,7 @@ mod config;
 mod groups;
 mod info;
 mod narrower;
+mod problem;
 mod resolve;
 mod share;
 #[cfg(test)]
@@ -32,5 +33,6 @@ pub use groups::{
 };
 pub use info::{BandwidthInfo, BandwidthUnit, CacheInfo, MonitorInfo, ResctrlInfo};
 pub use narrower::{ClassesHere, Scarce};
-pub use resolve::{Problem, ResolvedClass, ResolvedClasses, SchemaLine, Schemata, resolve};
+pub use problem::Problem;
+pub use resolve::{ResolvedClass, ResolvedClasses, SchemaLine, Schemata, resolve};
 pub use share::{Bandwidth, CacheIds, CacheShare, ParseShareError};

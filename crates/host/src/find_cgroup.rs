@@ -12,8 +12,8 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 
+use crate::cgroup_error::CgroupError;
 use crate::kernel::{DiskKernel, Kernel};
-use crate::read_cgroup::CgroupError;
 
 /// Where cgroup v2 is mounted, below the root.
 pub(crate) const CGROUPS: &str = "sys/fs/cgroup";

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_follows_reads_everything_once() {
+    fn a_follower_reads_everything_once() {
         let dir = tempfile::tempdir().unwrap();
         let (mut history, _) = History::open(dir.path(), 4096);
         let mut reader = Reader::new(dir.path());

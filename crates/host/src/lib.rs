@@ -1,5 +1,6 @@
 //! The edge to kernel files and to the disk. Everything here does I/O; nothing here decides.
 
+mod cgroup_error;
 pub mod counters;
 pub mod disk;
 pub mod fake_kernel;
@@ -31,12 +32,13 @@ mod snapshot_file;
 mod uncore_domains;
 mod write_snapshot;
 
+pub use cgroup_error::CgroupError;
 pub use find_cgroup::{
     ContainerCgroup, find_cgroup_paths, find_container_cgroup, find_container_cgroup_id,
     find_cpu_cgroup, find_cpuset_group, has_cpu_cgroups, pod_cgroup,
 };
 pub use read_block_devices::{read_block_devices, read_undivided_disks};
-pub use read_cgroup::{CgroupError, CpuFiles, CpuStat, read_cgroup_files};
+pub use read_cgroup::{CpuFiles, CpuStat, read_cgroup_files};
 pub use read_features::{FeatureFacts, InterfaceFacts, read_features};
 pub use read_holding::{Holding, read_holding, read_runtime_affinity};
 pub use read_huge_pages::{read_free_huge_pages, read_used_huge_pages};

@@ -11,30 +11,9 @@ use std::path::{Path, PathBuf};
 
 use bayplan_enforcement::CgroupFiles;
 
+use crate::cgroup_error::CgroupError;
 use crate::find_cgroup::{CGROUPS, find_below};
 use crate::kernel::{DiskKernel, Kernel};
-
-/// Why counters could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum CgroupError {
-    /// A file or directory could not be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// A line is missing, or is no number.
-    #[error("{} has no usable `{key}`", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// The line's key.
-        key: &'static str,
-    },
-}
 
 /// The names of the files that cgroups (version 2) below the root have, as far as some group there has them now: each controller brings its
 /// own, and not every kernel has all of them. Empty where cgroups are of version 1.

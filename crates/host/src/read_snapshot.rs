@@ -4,8 +4,11 @@
 //! Everything but the CPU directory may be missing. What is there but cannot be read becomes an oddity of the snapshot.
 
 mod caches;
+mod cpu_lists;
 mod cpus;
+mod depth;
 mod devices;
+mod dirs;
 mod kernel;
 mod nodes;
 mod pods;
@@ -20,30 +23,18 @@ use bayplan_types::CpuSet;
 
 use crate::kernel_files::{Entry, KernelFiles};
 use crate::kernel_fs::{Dir, KernelFs};
+use dirs::{CGROUP_DIR, dir};
 
+pub use depth::Depth;
 pub(crate) use devices::NVIDIA_DIR;
 pub(crate) use pods::RECORDED as PODS_RECORDED;
 pub use pods::pods_limit_files;
 
 const CPU_DIR: &str = "sys/devices/system/cpu";
-const NODE_DIR: &str = "sys/devices/system/node";
-const CGROUP_DIR: &str = "sys/fs/cgroup";
 /// Below `kubepods`: QoS class, pod, container.
 const CONTAINER_DEPTH_MAX: usize = 3;
 /// Stands for our own group in a record: the real name may tell the user that runs bayplan.
 const GROUP_RECORDED: &str = "self";
-
-/// How much is read. A deeper reading has all that a shallower one has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Depth {
-    /// What placement depends on: [`Depth::Cores`] without the kernel's numbers of cores, which are names for people.
-    Placement,
-    /// What the threads of a core have in common is read once per core, as long as nothing contradicts that they are one core, and what cores of one
-    /// kind in one package have in common once per package. Enough where the kernel is believed.
-    Cores,
-    /// Every file of every CPU, so that contradictions between them are seen.
-    Cpus,
-}
 
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -200,14 +191,6 @@ fn own_cgroup(fs: &mut KernelFs) -> Option<Dir> {
     Some(group)
 }
 
-/// A directory that may be missing. One that may not be entered counts as missing.
-fn dir(fs: &mut KernelFs, path: &str) -> Option<Dir> {
-    fs.dir(path).unwrap_or_else(|error| {
-        fs.note(path, error.to_string(), "it is not there");
-        None
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -319,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_of_containers_are_nobody_elses() {
+    fn partitions_of_containers_are_not_those_of_others() {
         for (kubepods, kind, isolated) in [
             ("kubepods.slice", "isolated", "6-7"),
             ("kubelet/kubepods", "isolated", "6-7"),

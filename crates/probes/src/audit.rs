@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_his_name_stays_in_the_sum() {
+    fn a_process_that_loses_its_name_stays_in_the_sum() {
         let mut audit = Audit::default();
         let total = |audit: &mut Audit| sums(audit).iter().map(|(_, ns, _)| ns).sum::<u64>();
         // The last told of one is more than what is charged to it now.
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_name_in_the_kernel_is_in_his_owners_sum() {
+    fn a_process_without_a_name_in_the_kernel_is_in_its_owners_sum() {
         let mut audit = Audit::default();
         // The third kind are processes, the fourth interrupts.
         let reading = |process: u64, interrupt: u64| {

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_in_between_began_at_nothing_and_who_went_is_not_there() {
+    fn a_group_that_came_in_between_began_at_nothing_and_one_that_went_is_not_there() {
         let start = Instant::now();
         let counters = Counters { exec_ns: 2_000_000_000, ..Counters::default() };
         let before = drain(start, 1, counters.clone());

@@ -11,9 +11,11 @@ use bayplan_allocator::ContainerId;
 use bayplan_topology::{Level, Topology};
 use bayplan_types::{CpuSet, QosClass};
 
+use crate::around::around;
 use crate::detect::{self, Judge};
 use crate::knob::Knob;
 use crate::ladder;
+use crate::path::{Path, path};
 use crate::proposal::{Culprit, Finding, Tie};
 use crate::sample::{Sample, Signal};
 use crate::scene::{Mode, Resident, Scene};
@@ -39,26 +41,6 @@ const FAR_CYCLES: f64 = 130.0;
 const FAR_COST_MIN: f64 = 0.2;
 /// On so many CPUs the scheduler finds room beside a container that uses less than this share of them.
 const CROWD_MIN: f64 = 0.1;
-
-/// How a signal comes to be too high.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
-    /// Another container is on the CPU.
-    Cpu,
-    /// Another container is in the core, the cache or before the memory.
-    Hardware,
-    /// No other container has to do with it.
-    Own,
-}
-
-/// How a signal comes to be too high.
-pub(crate) fn path(signal: Signal) -> Path {
-    match signal {
-        Signal::Waiting | Signal::Delay | Signal::Preempted | Signal::CpuPressure => Path::Cpu,
-        Signal::CyclesPerInstruction | Signal::CacheMisses => Path::Hardware,
-        Signal::Migrations | Signal::Throttled | Signal::FarMemory => Path::Own,
-    }
-}
 
 /// Share of a container's cycles that may go into the way to memory on other nodes, 0 to 1; `None` where far memory or the processor's counters are not told.
 pub fn far_cost(sample: &Sample) -> Option<f64> {
@@ -369,29 +351,6 @@ pub(crate) fn tie(topology: &Topology, a: &Resident, b: &Resident) -> Option<Tie
     nodes(a).intersects(&nodes(b)).then_some(Tie::Node)
 }
 
-/// All CPUs of the objects of a level that hold some of these; these themselves where there is no such level.
-pub(crate) fn around(topology: &Topology, level: Level, cpus: &CpuSet) -> CpuSet {
-    let mut all = cpus.clone();
-    match level {
-        Level::Core => topology
-            .cores()
-            .iter()
-            .filter(|core| core.intersects(cpus))
-            .for_each(|core| all.union_with(core)),
-        Level::L3 => topology
-            .caches()
-            .iter()
-            .filter(|cache| cache.level == 3 && cache.cpus.intersects(cpus))
-            .for_each(|cache| all.union_with(&cache.cpus)),
-        _ => topology
-            .nodes()
-            .iter()
-            .filter(|node| node.cpus.intersects(cpus))
-            .for_each(|node| all.union_with(&node.cpus)),
-    }
-    all
-}
-
 /// The correlation of pairs, -1 to 1; `None` where one side does not change.
 fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
     let count = pairs.len() as f64;
@@ -468,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_little_of_what_the_worst_of_a_tie_does_is_left_out() {
+    fn a_suspect_that_does_little_of_what_the_worst_of_its_tie_does_is_left_out() {
         let culprit = |id, tie, magnitude| Culprit {
             tie,
             correlation: 0.0,

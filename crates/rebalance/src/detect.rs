@@ -11,7 +11,7 @@ use bayplan_topology::Topology;
 use bayplan_types::CoreKind;
 
 use crate::baseline::{Baselines, SIGMA_PER_MAD};
-use crate::culprits::{Path, path};
+use crate::path::{Path, path};
 use crate::proposal::Finding;
 use crate::sample::{Sample, Signal};
 use crate::scene::{Resident, Workload};

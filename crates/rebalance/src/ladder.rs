@@ -5,7 +5,7 @@ use bayplan_allocator::ContainerId;
 use bayplan_topology::{Level, Topology};
 use bayplan_types::{CpuSet, QosClass};
 
-use crate::culprits::around;
+use crate::around::around;
 use crate::detect::Judge;
 use crate::knob::Knob;
 use crate::proposal::{Culprit, Evidence, Proposal, Tie};

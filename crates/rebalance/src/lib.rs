@@ -4,12 +4,14 @@
 //! Pure: time comes with the round, randomness does not occur, and nothing is written here. The code that carries proposals out asks the allocator
 //! and the planner as for everything else.
 
+mod around;
 mod baseline;
 mod culprits;
 mod detect;
 mod knob;
 mod ladder;
 mod lending;
+mod path;
 mod proposal;
 mod rebalancer;
 mod render;

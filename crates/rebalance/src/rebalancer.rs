@@ -9,10 +9,10 @@ use bayplan_topology::Topology;
 use bayplan_types::QosClass;
 
 use crate::baseline::{Baseline, Baselines};
-use crate::culprits::{Path, path};
 use crate::detect::{self, Condition, Judge};
 use crate::knob::Knob;
 use crate::ladder::{self, Candidate};
+use crate::path::{Path, path};
 use crate::proposal::{Decision, Evidence, Outcome, Proposal, Verdict};
 use crate::sample::{Round, Sample, Signal};
 use crate::scene::{Mode, Resident, Scene};

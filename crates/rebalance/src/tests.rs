@@ -89,7 +89,7 @@ fn a_victim_is_counted_only_if_it_is_not_besteffort_and_others_are_to_blame() {
 
 /// The two of them do not fill the CPUs, and yet there is no time left.
 #[test]
-fn cpus_are_crowded_when_the_kernel_says_so_whoever_is_on_them() {
+fn cpus_are_crowded_when_the_kernel_says_so_whatever_is_on_them() {
     check(
         TWO_CPUS,
         "
@@ -108,7 +108,7 @@ fn cpus_are_crowded_when_the_kernel_says_so_whoever_is_on_them() {
 }
 
 #[test]
-fn nobody_is_blamed_for_those_who_are_in_no_container() {
+fn no_container_is_blamed_for_processes_in_none() {
     check(
         TWO_CPUS,
         "
@@ -170,7 +170,7 @@ fn a_suppression_in_vain_is_not_tried_again_under_another_name() {
 
 /// It was left alone, because it is hardly more than the limit and something stood for the victim already: what only changes the order of turns.
 #[test]
-fn who_was_helped_with_waiting_is_not_helped_with_slow_cores() {
+fn a_victim_helped_with_waiting_is_not_helped_with_slow_cores() {
     check(
         WEB_AND_HOG,
         "
@@ -237,7 +237,7 @@ fn a_hog_that_goes_on_is_held_for_long() {
 }
 
 #[test]
-fn nothing_is_done_where_nobody_else_is_active() {
+fn nothing_is_done_where_no_other_container_is_active() {
     check(
         WEB_AND_HOG,
         "
@@ -249,7 +249,7 @@ fn nothing_is_done_where_nobody_else_is_active() {
 }
 
 #[test]
-fn pressure_from_an_own_limit_is_nobody_elses_fault() {
+fn pressure_from_an_own_limit_is_no_other_containers_fault() {
     check(
         "
         machine pack:1 numa:1 l3:1 core:4 pu:1
@@ -346,7 +346,7 @@ fn burst_is_granted_only_while_cpus_have_time() {
 }
 
 #[test]
-fn who_is_more_important_is_not_asked() {
+fn a_more_important_container_is_not_asked() {
     check(
         "
         machine pack:1 numa:1 l3:1 core:4 pu:1
@@ -431,7 +431,7 @@ fn the_thread_beside_is_freed() {
 
 /// Of two cores with two threads each one is left, then half of it, and then there is nothing more to leave.
 #[test]
-fn whose_time_cannot_be_limited_leaves_half_of_the_cpus_and_keeps_one() {
+fn a_container_whose_time_cannot_be_limited_leaves_half_of_the_cpus_and_keeps_one() {
     check(
         "
         machine pack:1 numa:1 l3:1 core:2 pu:2
@@ -537,7 +537,7 @@ fn observing_says_it_once_and_changes_nothing() {
 }
 
 #[test]
-fn who_is_off_is_neither_victim_nor_culprit() {
+fn a_container_that_is_off_is_neither_victim_nor_culprit() {
     check(
         "
         machine pack:1 numa:1 l3:1 core:4 pu:1

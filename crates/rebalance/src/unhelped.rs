@@ -10,8 +10,8 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 use bayplan_types::QosClass;
 
-use crate::culprits::{Path, path};
 use crate::detect::{Judge, key, value};
+use crate::path::{Path, path};
 use crate::proposal::Evidence;
 use crate::sample::Signal;
 use crate::scene::{Mode, Resident, Scene};

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 
-use crate::culprits::{Path, path};
 use crate::detect::{self, Condition, Judge};
 use crate::knob::Knob;
 use crate::ladder;
+use crate::path::{Path, path};
 use crate::proposal::{Evidence, Finding, Proposal, Verdict};
 use crate::sample::{Sample, Signal};
 use crate::scene::{Resident, Scene};
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_most_speaks_against_it_where_more_was_lost_than_gained() {
+    fn the_greatest_loss_speaks_against_it_where_more_was_lost_than_gained() {
         check_worst_off(&[], 1.0, None);
         check_worst_off(&[(2, 0.5), (3, 0.4)], 1.0, None);
         check_worst_off(&[(2, 0.5), (3, 0.9)], 1.0, Some(3));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_was_gained_only_those_count_who_lost() {
+    fn where_nothing_was_gained_only_losses_count() {
         check_worst_off(&[(2, -0.5), (3, 0.0)], -1.0, None);
         check_worst_off(&[(2, 0.1)], -1.0, Some(2));
     }
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_culprit_is_asked_for_all_of_it() {
+    fn a_container_that_is_no_culprit_is_asked_for_all_of_it() {
         check_share(&[(Tie::Cpu, 3.0)], 1, 1.0);
         check_share(&[], 1, 1.0);
     }

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_measured_has_a_hole() {
+    fn a_container_that_was_not_measured_has_a_hole() {
         check(&[(5, Some(1.0)), (10, None), (15, Some(2.0))], &[Some(2.0), None, Some(1.0)]);
     }
 

@@ -15,7 +15,7 @@ use bayplan_types::{CpuId, CpuSet, NodeSet};
 
 use crate::agree::{Agreed, agree};
 use crate::caches::{Facts, contradiction, derive_caches};
-use crate::device::derive_devices;
+use crate::derive_devices::derive_devices;
 use crate::kinds::{derive_kinds, derive_policies, derive_priorities, packages_of};
 use crate::mems::set_mems;
 use crate::nest::{Candidate, LeftOut, nest};

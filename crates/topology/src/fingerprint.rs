@@ -4,6 +4,14 @@ use std::fmt::Write as _;
 
 use crate::topology::{Level, Topology};
 
+impl Topology {
+    /// A number that is the same for the same CPUs, NUMA nodes and nesting, in every version of bayplan and on every machine.
+    /// Amounts of memory, distances and isolation do not count.
+    pub fn fingerprint(&self) -> u64 {
+        fingerprint(self)
+    }
+}
+
 /// FNV-1a, 64 bits (draft-eastlake-fnv): not for secrets, but the same everywhere and for ever, which the hasher of the
 /// standard library does not promise.
 fn fnv1a(text: &str) -> u64 {
@@ -14,7 +22,7 @@ fn fnv1a(text: &str) -> u64 {
 
 /// Hash of one line per object and per NUMA node. The text must never change, or every journal is of another machine; so levels that
 /// were added later do not count.
-pub(crate) fn fingerprint(topology: &Topology) -> u64 {
+fn fingerprint(topology: &Topology) -> u64 {
     let mut text = String::new();
     // What each object is numbered as, or, where its level does not count, what is around it.
     let mut numbers: Vec<usize> = Vec::with_capacity(topology.objects().len());

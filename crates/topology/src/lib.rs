@@ -8,6 +8,7 @@ mod agree;
 mod caches;
 mod check;
 mod derive;
+mod derive_devices;
 mod device;
 mod fingerprint;
 mod json;

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_firmware_tells_who_reaches_memory_best() {
+    fn the_firmware_tells_which_cpus_reach_memory_best() {
         let mut snapshot = parse_machine("pack:2 numa:1 core:2 mem:16 cxl:16/machine").unwrap();
         // By distance it is equally near to both.
         snapshot.nodes[2].distances = vec![14, 14, 10];

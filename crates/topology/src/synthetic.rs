@@ -4,13 +4,17 @@
 //! efficient cores come last.
 
 mod devices;
+mod limits;
 mod memory;
+mod presets;
 mod shape;
 mod words;
 
 use bayplan_types::{CpuId, CpuSet, Khz, NodeSet};
 
 use crate::snapshot::{KernelFacts, KindFacts, PolicyFacts, Snapshot};
+pub use limits::SyntheticError;
+pub use presets::preset_names;
 use shape::Shape;
 use words::{Listed, parse_words};
 
@@ -45,78 +49,12 @@ Example:  pack:2 die:1 numa:2 l3:1 core:14 pu:2 mem:64 pmem:256 nic:1 isolated:2
 Presets:  xeon-8480  xeon-8480-snc4  xeon-8280l-pmem  granite-rapids-6980p  epyc-9654  epyc-7763-nps4
           grace  core-hybrid  one-cpu  (options may follow, and replace those of the preset)";
 
-const EXAMPLE: &str = "pack:2 numa:1 l3:1 core:8 pu:2";
-/// `CONFIG_NR_CPUS` of the largest kernels that distributions ship.
-const CPUS_MAX: u32 = 8192;
-/// `MAX_NUMNODES` with the largest `CONFIG_NODES_SHIFT`.
-const NODES_MAX: u32 = 1024;
-
-const PRESETS: [(&str, &str); 9] = [
-    ("xeon-8480", "pack:2 numa:1 l3:1 core:56 pu:2 cache:48K,2M,105M mem:256"),
-    ("xeon-8480-snc4", "pack:2 l3:1 numa:4 core:14 pu:2 cache:48K,2M,105M mem:64"),
-    (
-        "xeon-8280l-pmem",
-        "pack:2 numa:1 l3:1 core:28 pu:2 cache:32K,1M,39424K mem:192 pmem:1536/pack",
-    ),
-    ("granite-rapids-6980p", "pack:2 numa:3 l3:1 core:43,43,42 pu:2 cache:48K,2M,168M mem:128"),
-    ("epyc-9654", "pack:2 numa:1 l3:12 core:8 pu:2 cache:32K,1M,32M mem:384"),
-    ("epyc-7763-nps4", "pack:2 numa:4 l3:2 core:8 pu:2 cache:32K,512K,32M mem:64"),
-    ("grace", "pack:2 numa:1 l3:1 core:72 pu:1 cache:64K,1M,114M mem:240"),
-    ("core-hybrid", "pack:1 numa:1 l3:1 core:8 pu:2 ecore:16 cache:48K,2M,36M mem:64"),
-    ("one-cpu", "pack:1 numa:1 l3:1 core:1 pu:1"),
-];
-
-/// Machines that can be named in place of a description.
-pub fn preset_names() -> impl Iterator<Item = &'static str> {
-    PRESETS.into_iter().map(|(name, _)| name)
-}
-
 /// Frequencies of CPUs that are `fast:` and of the others; the lowest and the highest of all.
 const BASE_FAST: Khz = Khz(2_600_000);
 const BASE: Khz = Khz(2_000_000);
 const FREQUENCY_MIN: Khz = Khz(800_000);
 const FREQUENCY_MAX: Khz = Khz(3_800_000);
 const FREQUENCY_MAX_EFFICIENT: Khz = Khz(3_000_000);
-
-/// Why a line is not a machine.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SyntheticError {
-    /// There is no word in the line.
-    #[error(
-        "the machine is empty; expected words such as `{EXAMPLE}`, or a preset such as xeon-8480"
-    )]
-    Empty,
-    /// A word that is not understood, or not where it stands.
-    #[error("`{word}`: expected {expected}; an example is `{EXAMPLE}`")]
-    Word {
-        /// The word.
-        word: String,
-        /// What was expected in its place.
-        expected: String,
-    },
-    /// An option names CPUs that the machine has not.
-    #[error("`{word}`: this machine has CPUs 0-{last}, not {missing}")]
-    NoSuchCpu {
-        /// The option.
-        word: String,
-        /// The CPUs that do not exist.
-        missing: Box<CpuSet>,
-        /// The highest CPU that exists.
-        last: u32,
-    },
-    /// More than Linux can have.
-    #[error("the machine has more than {limit} {what}; make one of the counts smaller")]
-    TooLarge {
-        /// CPUs, NUMA nodes or devices.
-        what: &'static str,
-        /// The limit.
-        limit: u32,
-    },
-}
-
-fn wrong(word: &str, expected: impl Into<String>) -> SyntheticError {
-    SyntheticError::Word { word: word.to_owned(), expected: expected.into() }
-}
 
 /// The snapshot of the machine that `spec` describes; see [`SYNTHETIC_HELP`].
 ///
@@ -323,11 +261,11 @@ mod tests {
         let (example, presets) = example.split_once("Presets:").unwrap();
         assert!(parse_machine(example).is_ok());
         let (presets, _) = presets.split_once('(').unwrap();
-        assert!(presets.split_whitespace().eq(PRESETS.iter().map(|(name, _)| *name)));
-        for (preset, _) in PRESETS {
+        assert!(presets.split_whitespace().eq(presets::PRESETS.iter().map(|(name, _)| *name)));
+        for (preset, _) in presets::PRESETS {
             assert!(parse_machine(&format!("{preset} mem:128G")).is_ok());
         }
-        assert!(parse_machine(EXAMPLE).is_ok());
+        assert!(parse_machine(limits::EXAMPLE).is_ok());
     }
 
     #[test]

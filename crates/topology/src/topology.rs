@@ -10,8 +10,7 @@ use bayplan_types::{
     Bytes, CoreKind, CpuId, CpuPriority, CpuSet, Khz, MemoryKind, NodeId, NodeSet,
 };
 
-use crate::device::Device;
-use crate::fingerprint::fingerprint;
+use crate::device::{Device, find_device};
 use crate::snapshot::{HugePages, KernelFacts, Oddity};
 
 /// Distance of a NUMA node to itself (`LOCAL_DISTANCE` of the kernel; the ACPI SLIT prescribes it).
@@ -438,6 +437,11 @@ impl Topology {
         &self.parts.devices
     }
 
+    /// The device that a name stands for: a PCI address, a path below `/dev`, or a network interface.
+    pub fn device(&self, name: &str) -> Option<&Device> {
+        find_device(self.devices(), name)
+    }
+
     /// What the kernel can do.
     pub fn kernel(&self) -> &KernelFacts {
         &self.parts.kernel
@@ -473,12 +477,6 @@ impl Topology {
     /// Everything that was missing, broken or contradictory, and what was assumed.
     pub fn oddities(&self) -> &[Oddity] {
         &self.parts.oddities
-    }
-
-    /// A number that is the same for the same CPUs, NUMA nodes and nesting, in every version of bayplan and on every machine.
-    /// Amounts of memory, distances and isolation do not count.
-    pub fn fingerprint(&self) -> u64 {
-        fingerprint(self)
     }
 
     fn node_position(&self, id: NodeId) -> Option<usize> {

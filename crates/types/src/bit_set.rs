@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 
-use crate::cpu_set::ParseSetError;
+use crate::parse_set_error::ParseSetError;
 
 const BITS: u32 = u64::BITS;
 /// Words kept inline: 16 words are 1,024 members without heap allocation.

@@ -6,14 +6,16 @@ pub mod fold;
 mod hardware;
 mod id;
 mod node_set;
+mod parse_set_error;
 mod pinning;
 mod qos;
 mod unit;
 
-pub use cpu_set::{CpuSet, ParseSetError};
+pub use cpu_set::CpuSet;
 pub use hardware::{CoreKind, CpuPriority, MemoryKind};
 pub use id::{CoreId, CpuId, DieId, L3Id, NodeId, PackageId};
 pub use node_set::NodeSet;
+pub use parse_set_error::ParseSetError;
 pub use pinning::Pinning;
 pub use qos::{CpuClass, QosClass};
 pub use unit::{Bytes, HugeBytes, Khz, MilliCpu};

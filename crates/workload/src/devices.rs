@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_have_names_without_end() {
+    fn no_container_can_have_names_without_end() {
         let long = format!("/dev/{}", "a".repeat(NAME_LEN_MAX));
         check(&[&long], &[], "");
         let many: Vec<String> = (0..1000).map(|it| format!("/dev/sd{it}")).collect();

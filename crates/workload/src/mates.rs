@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_what_the_pod_needs_and_nobody_holds() {
+    fn the_rest_is_what_the_pod_needs_and_no_container_holds() {
         use QosClass::{Burstable, Guaranteed};
         for (qos, whole, containers, expected) in [
             (Guaranteed, 6, &[("a", 6)][..], "mates [], rest 0 and 0 B, has ended false"),

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-use crate::lab::made_once;
+use crate::cache::made_once;
 use crate::run_program;
 
 /// What `npm pack` is asked for, and the file that it makes.

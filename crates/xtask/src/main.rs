@@ -4,6 +4,7 @@
 
 mod axe;
 mod built;
+mod cache;
 mod chart;
 mod fuzz;
 mod image;

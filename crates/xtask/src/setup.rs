@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::lab::{cache_dir, made_once};
+use crate::cache::{cache_dir, made_once};
 use crate::run_program;
 
 /// A program the tests use, and the Debian package that has it.

@@ -105,7 +105,7 @@ fn check_knobs(
 }
 
 #[test]
-fn who_shares_all_cpus_is_helped_by_knobs_of_cpu_time() {
+fn a_container_that_shares_all_cpus_is_helped_by_knobs_of_cpu_time() {
     check_knobs(
         PACK,
         server("0-15", 4.0),
@@ -145,7 +145,7 @@ fn who_shares_all_cpus_is_helped_by_knobs_of_cpu_time() {
 }
 
 #[test]
-fn who_shares_cores_is_helped_by_free_siblings() {
+fn a_container_that_shares_cores_is_helped_by_free_siblings() {
     check_knobs(
         PACK,
         server("0-3", 2.0),
@@ -161,7 +161,7 @@ fn who_shares_cores_is_helped_by_free_siblings() {
 }
 
 #[test]
-fn who_shares_memory_is_helped_by_knobs_of_memory() {
+fn a_container_that_shares_memory_is_helped_by_knobs_of_memory() {
     let knobs = [
         (Knob::Idle, 2, 1, ""),
         (Knob::Bandwidth, 2, 1, ""),
@@ -210,7 +210,7 @@ fn who_shares_memory_is_helped_by_knobs_of_memory() {
 }
 
 #[test]
-fn who_owns_cpus_can_be_moved_and_keeps_their_number() {
+fn an_owner_of_cpus_can_be_moved_and_keeps_their_number() {
     let owner = Tenant { class: CpuClass::Exclusive, ..server("0-3", 2.0) };
     check_knobs(
         TWO,

@@ -143,7 +143,7 @@ fn nothing_is_gained_nothing_is_moved() {
 }
 
 #[test]
-fn who_may_not_be_moved_stays() {
+fn a_container_that_may_not_be_moved_stays() {
     check(
         TWO,
         &["1@0-1,8-9", "2@4,12", "!2"],
@@ -321,7 +321,7 @@ fn room_is_made_for_a_wish_with_the_fewest_moves() {
 }
 
 #[test]
-fn sharers_make_room_for_who_is_moved() {
+fn shared_containers_make_room_for_one_that_is_moved() {
     check(
         TWO,
         &["1@0-2,8-10", "2@4,12", "3 0+500"],
@@ -515,7 +515,7 @@ fn can_make_room(ledger: &Ledger, node: &Node, wanted: &Wish, moves: usize) -> b
 }
 
 #[test]
-fn who_is_spread_may_join_the_cpus_that_he_has_in_one_of_his_nodes() {
+fn a_spread_container_may_join_its_cpus_in_one_of_its_nodes() {
     let comers = [2, 1, 3, 2, 3].map(|size| (size, None, 0, true));
     let node = played("pack:1 numa:3 core:4 pu:1", &comers, &[3, 0]);
     let held: Vec<String> =

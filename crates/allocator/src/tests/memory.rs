@@ -57,7 +57,7 @@ fn memory_widens_by_one_node_the_nearest() {
 }
 
 #[test]
-fn expected_memory_leads_to_where_room_is_and_refuses_nobody() {
+fn expected_memory_leads_to_where_room_is_and_refuses_no_container() {
     check(
         "pack:2 numa:1 core:4 pu:1 mem:10",
         "",
@@ -93,7 +93,7 @@ fn expected_memory_leads_to_where_room_is_and_refuses_nobody() {
 }
 
 #[test]
-fn whoever_is_taken_over_keeps_what_he_is_expected_to_use_beside_what_is_set_aside() {
+fn an_adopted_container_keeps_its_expected_memory_beside_what_is_set_aside() {
     let mut ledger = machine("pack:2 numa:1 core:4 pu:1 mem:10", "").unwrap();
     play(&mut ledger, "1 1 mem:8 near:0!");
     let near = ledger.allocation(ContainerId(1)).unwrap().charges[0].0;
@@ -150,7 +150,7 @@ fn a_node_is_in_single_and_multi_node_sets_at_once() {
 }
 
 #[test]
-fn who_is_bound_is_refused_cleanly_and_never_widened() {
+fn a_bound_container_is_refused_cleanly_and_never_widened() {
     let mut ledger = machine("pack:2 numa:1 core:4 mem:10", "0").unwrap();
     for step in [
         "1 1 mem:8 near:0!",
@@ -168,7 +168,7 @@ fn who_is_bound_is_refused_cleanly_and_never_widened() {
 }
 
 #[test]
-fn who_is_bound_to_his_memory_does_not_make_room() {
+fn a_container_bound_to_its_memory_does_not_make_room() {
     check(
         "pack:2 numa:1 core:4 mem:10",
         "",
@@ -185,7 +185,7 @@ fn who_is_bound_to_his_memory_does_not_make_room() {
 }
 
 #[test]
-fn who_was_widened_is_narrowed_when_room_comes_back() {
+fn a_widened_container_is_narrowed_when_room_comes_back() {
     check_narrowing(
         "pack:2 numa:2 core:4 pu:1 mem:10",
         "",
@@ -213,7 +213,7 @@ fn who_was_widened_is_narrowed_when_room_comes_back() {
 }
 
 #[test]
-fn the_memory_of_a_sharer_follows_him_who_asks_for_less_gives_nodes_up() {
+fn memory_of_a_shared_container_follows_it_and_a_smaller_request_gives_nodes_up() {
     check_narrowing(
         "pack:2 numa:1 core:4 pu:1 mem:10",
         "",
@@ -255,7 +255,7 @@ fn a_limit_keeps_the_nodes_that_it_needs() {
 }
 
 #[test]
-fn who_is_immovable_or_whose_memory_is_left_alone_is_not_narrowed() {
+fn a_container_that_is_immovable_or_whose_memory_is_left_alone_is_not_narrowed() {
     check_narrowing(
         "pack:2 numa:1 core:4 pu:1 mem:10",
         "",
@@ -347,7 +347,7 @@ fn huge_pages_come_from_the_nearest_nodes_that_have_them() {
 }
 
 #[test]
-fn who_is_bound_needs_huge_pages_on_his_own_nodes() {
+fn a_bound_container_needs_huge_pages_on_its_own_nodes() {
     check(
         "pack:2 numa:1 core:4 pu:1 mem:10 huge:2M=2048",
         "0",
@@ -617,7 +617,7 @@ fn memory_goes_home_where_others_have_left() {
 }
 
 #[test]
-fn memory_of_who_is_not_to_be_touched_stays() {
+fn memory_that_is_left_alone_stays() {
     let steps = ["1 0+100 near:0! immovable", "2 0+100 near:0!"];
     let fixed = "its memory nodes are not to be changed";
     let rows = [(1, "4-7", fixed), (2, "4-7", "1"), (9, "4-7", fixed)];

@@ -269,7 +269,7 @@ fn shared_parts_keep_a_cpu_and_spread() {
 }
 
 #[test]
-fn sharers_make_room_for_who_wants_cpus_of_his_own() {
+fn shared_containers_make_room_for_exclusive_ones() {
     check(
         "pack:1 numa:2 core:4",
         "",
@@ -319,7 +319,7 @@ fn sharers_that_keep_a_thread_in_each_of_two_nodes_do_not_split_cores() {
 }
 
 #[test]
-fn sharers_that_keep_a_cpu_in_each_node_spread_nobody_over_more_nodes() {
+fn shared_containers_with_a_cpu_in_each_node_spread_no_request_over_more_nodes() {
     check(
         "pack:1 numa:4 core:2 pu:2",
         "",
@@ -376,7 +376,7 @@ fn the_first_owner_of_a_node_comes_where_fewest_share() {
 }
 
 #[test]
-fn nobody_moves_only_so_that_fewer_share_a_node() {
+fn no_container_moves_only_so_that_fewer_share_a_node() {
     check(
         "pack:1 numa:2 core:4",
         "",
@@ -391,7 +391,7 @@ fn nobody_moves_only_so_that_fewer_share_a_node() {
 }
 
 #[test]
-fn who_makes_room_is_only_who_is_in_the_way() {
+fn only_containers_in_the_way_make_room() {
     let mut ledger = machine("pack:1 numa:3 core:2 pu:2", "").unwrap();
     // Most CPU time is asked for in the first node, of which nothing is taken.
     let before = [(1, 0, Some(2500)), (3, 0, Some(100)), (4, 0, Some(200)), (2, 1, None)];
@@ -460,7 +460,7 @@ fn no_shared_part_makes_room_that_would_leave_what_it_is_bound_to() {
 }
 
 #[test]
-fn a_request_as_large_as_the_machine_allows_is_placed_whoever_shares() {
+fn a_request_as_large_as_the_machine_allows_is_placed_beside_any_shared_container() {
     check(
         "pack:2 numa:2 core:4",
         "",
@@ -538,7 +538,7 @@ fn a_resize_stays_where_it_is() {
 }
 
 #[test]
-fn who_grows_does_not_take_the_sibling_that_sharers_need() {
+fn a_growing_container_does_not_take_the_sibling_that_shared_ones_need() {
     let steps = ["1 1", "2 0+2000", "1=2"];
     check(
         "numa:1 core:2 pu:2",
@@ -581,7 +581,7 @@ fn system_pods_run_on_the_reserved_cpus() {
 }
 
 #[test]
-fn who_requests_nothing_flees_to_the_reserved_cpus_when_all_others_are_owned() {
+fn a_container_that_requests_nothing_flees_to_the_reserved_cpus_when_all_others_are_owned() {
     check(
         "numa:2 core:4",
         "0",
@@ -747,7 +747,7 @@ fn whole_cores_only_when_that_is_asked_for() {
 }
 
 #[test]
-fn who_stands_apart_keeps_others_out_when_that_is_required() {
+fn a_container_that_stands_apart_keeps_others_out_when_that_is_required() {
     check(
         "numa:2 l3:2 core:4",
         "",
@@ -777,7 +777,7 @@ fn who_stands_apart_keeps_others_out_when_that_is_required() {
 }
 
 #[test]
-fn isolated_cpus_are_owned_by_those_who_wish_it() {
+fn isolated_cpus_are_for_containers_that_ask_for_them() {
     check(
         "core:8 isolated:5-7",
         "0",
@@ -805,7 +805,7 @@ fn isolated_cpus_are_owned_by_those_who_wish_it() {
 }
 
 #[test]
-fn cpus_in_a_partition_of_somebody_else_are_nobodys() {
+fn cpus_in_a_partition_of_another_system_are_not_given() {
     let mut snapshot = parse_machine("core:8 isolated:6-7").unwrap();
     snapshot.partitioned = Some("5-6".parse().unwrap());
     let topology = derive(&snapshot).unwrap();
@@ -819,7 +819,7 @@ fn cpus_in_a_partition_of_somebody_else_are_nobodys() {
 
 /// A container that has claimed them holds nothing, has the memory near them, and is neither owner nor sharer of others.
 #[test]
-fn claimed_cpus_are_nobodys_and_memory_near_them_is_set_aside() {
+fn claimed_cpus_are_not_given_and_memory_near_them_is_set_aside() {
     let ledger = machine("pack:2 numa:1 core:4 mem:8", "").unwrap();
     let claimed = ledger.pools().with_claimed(&"2-3,6".parse().unwrap());
     let mut ledger = Ledger::new(Arc::new(claimed));
@@ -970,7 +970,7 @@ fn a_sharer_that_is_moved_gets_memory_of_the_kinds_that_it_has() {
 }
 
 #[test]
-fn who_is_bound_to_memory_that_is_not_near_is_refused_also_without_an_amount() {
+fn a_container_bound_to_memory_that_is_not_near_is_refused_also_without_an_amount() {
     check(
         "pack:2 numa:1 core:4 mem:10 hbm:4/machine",
         "",
@@ -1016,7 +1016,7 @@ fn devices_and_other_containers_draw_and_repel() {
 }
 
 #[test]
-fn who_wants_to_be_left_alone_is_counted_but_owns_nothing() {
+fn a_container_that_is_left_alone_is_counted_but_owns_nothing() {
     check(
         "numa:2 core:4",
         "",
@@ -1134,7 +1134,7 @@ fn under_one_shared_pool_owners_get_nodes_and_all_others_what_is_left_of_the_mac
 }
 
 #[test]
-fn who_would_move_is_not_worked_out_for_pools_that_lose_anyway() {
+fn moves_are_not_worked_out_for_pools_that_lose_anyway() {
     let mut ledger = machine("numa:2 core:4 pu:2", "").unwrap();
     for step in ["1 0+6000", "2 0+2000", "3 0+500"] {
         play(&mut ledger, step);

@@ -61,7 +61,7 @@ fn performance_cores_are_whole_cores_beside_efficient_ones() {
 }
 
 #[test]
-fn one_cache_is_enough_for_whom_one_has_room() {
+fn one_cache_is_enough_where_one_has_room() {
     // Two L3s with 4 and 6 CPUs: five go into the one with six. Seven need both: all of the larger, and from the smaller what is missing.
     let last_of = |step| last("numa:1 l3:2 core:8", "0-3,8-9", &[step]);
     assert_eq!(last_of("1 5"), "l3 1, owns [10-14] of 10-14, mems 0");
@@ -79,7 +79,7 @@ fn a_large_container_after_many_small_ones_still_fits_one_node() {
 }
 
 #[test]
-fn a_failed_resize_leaves_the_grant_and_nobody_else_gets_it() {
+fn a_failed_resize_leaves_the_grant_and_no_other_container_gets_it() {
     // CRI Resource Manager and nri-plugins release before they ask, and give the CPUs away twice.
     let mut ledger = played("numa:1 core:8 pu:2", "0,8", &["1 2", "2 2"]);
     let before = ledger.holdings().clone();
@@ -128,7 +128,7 @@ fn a_pool_that_cannot_be_carved_is_not_the_end() {
 }
 
 #[test]
-fn a_node_without_the_memory_is_refused_to_who_is_bound_to_it() {
+fn a_node_without_the_memory_is_refused_to_a_bound_container() {
     // nri-plugins accepted a pod strict on one node with 250 GB of memory, on all nodes.
     let said = last("numa:4 core:4 mem:100", "", &["1 2 near:3! mem:250 bound"]);
     assert_eq!(said, "refused: is not near `device at 3`");
@@ -153,7 +153,7 @@ fn a_node_holds_containers_of_one_node_and_of_several_at_once() {
 }
 
 #[test]
-fn nobody_is_touched_whose_cpus_do_not_change() {
+fn no_container_is_touched_whose_cpus_do_not_change() {
     // nri-plugins rewrite every shared container at every event.
     let mut ledger =
         played("pack:2 numa:2 core:8 pu:2", "", &["1 0+500", "2 0+500", "3 0+500", "4 0+500"]);
@@ -165,7 +165,7 @@ fn nobody_is_touched_whose_cpus_do_not_change() {
 }
 
 #[test]
-fn an_odd_number_of_cpus_does_not_share_a_core_that_somebody_wants_alone() {
+fn an_odd_number_of_cpus_does_not_share_a_core_that_another_container_wants_alone() {
     // nri-plugins: containers of one CPU get the sibling of another's exclusive CPU, whichever it is.
     let ledger = played("numa:1 core:8 pu:2", "", &["1 1 idle", "2 1 shared", "3 1", "4 1"]);
     let own = |id| &ledger.allocation(ContainerId(id)).unwrap().exclusive;
@@ -223,7 +223,7 @@ fn more_nodes_than_a_mask_has_bits_are_no_harder() {
 }
 
 #[test]
-fn a_restart_moves_nobody_in_whatever_order_containers_are_found() {
+fn a_restart_moves_no_container_in_whatever_order_they_are_found() {
     // nri-plugins place all containers anew, in the order of a hash map.
     let steps = ["1 3", "2 0+700", "3 5", "4 1+500", "-1", "5 2", "6 0+0", "7 7"];
     let ledger = played("pack:2 numa:2 core:4 pu:2 mem:8", "0", &steps);

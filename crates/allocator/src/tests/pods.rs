@@ -54,7 +54,7 @@ fn where_the_rest_fits_nowhere_the_tightest_fit_wins() {
 }
 
 #[test]
-fn nobody_is_spread_to_be_with_his_pod() {
+fn no_container_is_spread_to_be_with_its_pod() {
     check(
         "numa:2 core:8",
         "0",
@@ -173,7 +173,7 @@ fn sharers_make_room_for_a_pod_that_has_to_lie_together() {
 }
 
 #[test]
-fn who_has_to_be_with_his_pod_goes_nowhere_else() {
+fn a_container_that_has_to_be_with_its_pod_goes_nowhere_else() {
     check_refused(
         "numa:2 core:4",
         &["1 2", "2 2 mate:1"],
@@ -201,7 +201,7 @@ fn a_rest_that_may_never_come_is_no_reason_to_refuse() {
 }
 
 #[test]
-fn whoever_is_resized_is_not_asked_for_the_rest() {
+fn a_resized_container_is_not_asked_for_the_rest() {
     check(
         "numa:2 core:4",
         "",

@@ -565,7 +565,7 @@ fn check_names_decide_nothing(line: &str, reserved: &str, demands: &[(usize, Opt
 }
 
 #[test]
-fn names_of_equal_sharers_in_two_pools_do_not_decide_who_moves() {
+fn names_of_equal_shared_containers_in_two_pools_do_not_decide_which_moves() {
     let mixed = (2, Some(1746));
     let demands = [(2, None), mixed, mixed, (1, None), (1, None)];
     check_names_decide_nothing("pack:2 die:2 numa:1 l3:1 core:3 pu:2 mem:8", "0", &demands);

@@ -137,7 +137,7 @@ fn check_proposals(arguments: &[&str], expected: Expect) {
 }
 
 #[test]
-fn a_proposal_is_told_of_who_suffers_with_its_evidence() {
+fn a_proposal_is_told_of_its_victim_with_its_evidence() {
     let of_victim = ["--namespace", "shop", "--pod", "web", "--container", "m*"];
     check_proposals(
         &of_victim,

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_moved_is_counted_where_he_is() {
+    fn a_moved_container_is_counted_where_it_is() {
         check(
             &[(2000, "0,4", &[]), (4000, "0-1,4-5", &[("a", "2,6")]), (2000, "3,7", &[])],
             "overlaps 0, miscounted 0, moved 1, free 0, split 0 of 3, nodes 3 of 3",

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn who_flees_to_the_reserved_cpus_is_counted() {
+    fn a_container_that_flees_to_the_reserved_cpus_is_counted() {
         let came = [(4, 0), (11, 0), (4, 23), (7, 28), (7, 28)];
         check_updates(&random_trace(&came), false);
         check_updates(&trace(&["+e E", "+all G 30000", "-all"]), false);

@@ -134,7 +134,7 @@ fn sharers_are_rewritten_when_their_cpus_change_hands() {
 }
 
 #[test]
-fn who_was_refused_is_not_missed_when_he_goes() {
+fn a_refused_container_is_not_missed_when_it_goes() {
     check(
         SMALL,
         "",
@@ -200,7 +200,7 @@ fn half_a_core_and_two_packages_are_counted() {
 }
 
 #[test]
-fn who_is_moved_into_a_hole_is_told() {
+fn a_container_moved_into_a_hole_is_told() {
     let words = ["+a G 2000", "+b G 6000", "+c G 2000", "-a", "+d G 8000"];
     let compaction = CompactionConfig { enabled: true, ..CompactionConfig::default() };
     let trace = trace(&words);
@@ -218,7 +218,7 @@ fn who_is_moved_into_a_hole_is_told() {
 }
 
 #[test]
-fn who_is_moved_to_where_somebody_left_owns_it() {
+fn a_container_moved_to_freed_cpus_owns_them() {
     let words = ["+a G 2000", "+b G 6000", "+c G 2000", "-a"];
     let compaction = CompactionConfig { enabled: true, ..CompactionConfig::default() };
     let (_, it) = simulate_with(compaction, "numa:2 l3:1 core:4 pu:2", "", &trace(&words));

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_use_most_come_first_and_what_nobody_has_is_absent() {
+    fn rows_that_use_most_come_first_and_columns_without_values_are_absent() {
         let busy = Row { throttled: Some(0.25), ..row("n/p/busy", Some(1.504)) };
         let rows = vec![row("n/p/new", None), row("n/p/idle", Some(0.0)), busy];
         check(

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::ContainerSnapshot;
-use super::state::{Container, Pod};
+use super::held::{Container, Pod};
+use super::snapshot::{ContainerSnapshot, NAME};
 use crate::upstream;
 use crate::v1::{self, ContainerState, PodSandboxState};
 
@@ -193,7 +193,7 @@ pub(super) fn container_info(container: &Container) -> BTreeMap<String, String> 
         "sandboxID": container.pod_id,
         "pid": 0,
         "removing": false,
-        "runtimeType": super::NAME,
+        "runtimeType": NAME,
         "config": {
             "metadata": { "name": metadata.name, "attempt": metadata.attempt },
             "image": { "image": image(container).image },
@@ -212,7 +212,7 @@ pub(super) fn pod_info(pod: &Pod) -> BTreeMap<String, String> {
         "pid": 0,
         "processStatus": if pod.is_ready { "running" } else { "deleted" },
         "runtimeHandler": pod.runtime_handler,
-        "runtimeType": super::NAME,
+        "runtimeType": NAME,
         "config": {
             "metadata": {
                 "name": metadata.name,

@@ -8,8 +8,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-use super::state::{Container, Pod};
-use super::{EmbeddedRuntime, NAME, now_ns, render};
+use super::clock::now_ns;
+use super::held::{Container, Pod};
+use super::snapshot::NAME;
+use super::{EmbeddedRuntime, render};
 use crate::v1::runtime_service_server::RuntimeService;
 use crate::v1::*;
 

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use tokio::sync::broadcast;
 use tonic::Status;
 
-use super::{ContainerSnapshot, render};
+use super::held::{Container, Pod};
+use super::render;
+use super::snapshot::ContainerSnapshot;
 use crate::v1::{self, ContainerEventType, ContainerState};
 
 /// Events that a slow reader may fall behind before it loses some. containerd has as many.
@@ -20,31 +22,6 @@ const EVENTS_MAX: usize = 1000;
 
 /// What a container ends with when nothing in it hears the signal: 128 + SIGKILL.
 const EXIT_CODE_KILLED: i32 = 137;
-
-/// One sandbox.
-#[derive(Clone, Debug)]
-pub(super) struct Pod {
-    pub(super) id: String,
-    pub(super) config: v1::PodSandboxConfig,
-    pub(super) runtime_handler: String,
-    pub(super) is_ready: bool,
-    pub(super) created_at: i64,
-}
-
-/// One container.
-#[derive(Clone, Debug)]
-pub(super) struct Container {
-    pub(super) id: String,
-    pub(super) pod_id: String,
-    pub(super) config: v1::ContainerConfig,
-    pub(super) resources: v1::LinuxContainerResources,
-    pub(super) cgroup_parent: String,
-    pub(super) state: ContainerState,
-    pub(super) created_at: i64,
-    pub(super) started_at: i64,
-    pub(super) finished_at: i64,
-    pub(super) exit_code: i32,
-}
 
 /// Everything the runtime holds. Keys are the order of creation.
 #[derive(Debug)]

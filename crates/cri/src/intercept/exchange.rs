@@ -13,12 +13,13 @@ use prost::Message;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::Window;
 use crate::call_observer::CallObserver;
 use crate::frame;
-use crate::proxy::{CallEnd, Shared, grpc_status};
+use crate::proxy::shared::Shared;
+use crate::proxy::watched::{CallEnd, grpc_status};
 use crate::stream::Received;
 use crate::upstream::{ForwardError, Upstream};
+use crate::window::Window;
 
 /// Longest body that is held in memory.
 const BODY_LEN_MAX: usize = frame::MESSAGE_LEN_MAX + frame::HEADER_LEN;

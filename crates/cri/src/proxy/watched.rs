@@ -11,7 +11,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::call_observer::CallObserver;
-use crate::proxy::Shared;
+use crate::proxy::shared::Shared;
 use crate::proxy::under_way::Entry;
 use crate::stream::Received;
 use crate::upstream::{Upstream, code_number};

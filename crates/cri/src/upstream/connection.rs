@@ -14,10 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use super::HEADERS_LEN_MAX;
 use crate::cork::Corked;
+use crate::limits::{CONNECTION_WINDOW, HEADERS_LEN_MAX};
 use crate::quiet::Quiet;
-use crate::server::CONNECTION_WINDOW;
 
 /// What the runtime may send before bayplan has read it, for each call: of large answers that no client reads, hundreds are held at once. A kubelet relists a few hundred
 /// kilobytes.

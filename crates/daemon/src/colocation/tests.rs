@@ -168,7 +168,7 @@ fn a_pause_and_a_restore_end_what_was_found_and_all_begins_anew() {
 }
 
 #[test]
-fn who_does_not_agree_or_is_kept_from_all_others_lends_nothing() {
+fn an_owner_that_does_not_agree_or_is_kept_from_all_others_lends_nothing() {
     let changes: [fn(&mut Node); 5] = [
         |node| node.config.best_effort.borrows = false,
         |node| node.config.partition = CpuPartition::Root,

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_writes_is_drift_and_a_fight_lasts_as_long_as_its_truce() {
+    fn what_others_write_is_drift_and_a_fight_lasts_as_long_as_its_truce() {
         let begun = Instant::now();
         let at = |second| begun + Duration::from_secs(second);
         let by = |unit, by| Notice::Drifted { write: write(unit), by };

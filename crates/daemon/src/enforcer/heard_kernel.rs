@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_hears_is_found_by_one_sweep_of_four() {
+    fn what_is_not_heard_is_found_by_one_sweep_of_four() {
         let (fake, mut kernel) = new();
         let path = format!("{POD}/memory.low");
         let set = |text: &str| {

@@ -68,7 +68,7 @@ fn what_is_right_is_not_written_again() {
 }
 
 #[test]
-fn what_nobody_wants_any_more_is_as_it_was() {
+fn what_no_family_wants_any_more_is_as_it_was() {
     let (kernel, dir) = (Shared::with(&[("a", "0"), ("b", "0")]), tempfile::tempdir().unwrap());
     let mut enforcer = enforcer(&kernel, dir.path());
     enforcer.carry_out(wanted(&[("a", "1"), ("b", "1")]), second(0));

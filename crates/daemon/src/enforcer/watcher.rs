@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_happens_where_somebody_is_awaited_is_heard_at_once() {
+    async fn what_happens_where_a_container_is_awaited_is_heard_at_once() {
         let write = |root: &Path, file: &str| fs::write(root.join(file), "1").unwrap();
         let make = |root: &Path, dir: &str| fs::create_dir(root.join(dir)).unwrap();
         check_arrival(|root| make(root, "pod/c"), true, "a group").await;
@@ -287,7 +287,7 @@ mod tests {
 
     /// Of two things the one that is heard later is not lost.
     #[tokio::test]
-    async fn a_write_that_waits_for_calm_is_heard_after_who_is_awaited() {
+    async fn a_write_that_waits_for_calm_is_heard_after_what_is_awaited() {
         let root = tree();
         let mut watcher = Watcher::new(root.path().to_owned());
         watcher.watch(&set("files"), &set("pod"));

@@ -163,7 +163,7 @@ fn calls_that_cannot_be_read_pass_unless_the_configuration_is_closed() {
 }
 
 #[tokio::test]
-async fn nobody_passes_where_nobody_decides_any_more() {
+async fn no_call_passes_where_nothing_decides_any_more() {
     let (gate, events) = gate(impatient(OnFailure::Open));
     drop(events);
     let text = "bayplan is ending, and another one decides";

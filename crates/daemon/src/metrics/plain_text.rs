@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_open_metrics_gets_it() {
+    fn a_client_that_names_open_metrics_gets_it() {
         let prometheus = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5,*/*;q=0.1";
         for (accept, is_open) in [
             (prometheus, true),

@@ -197,7 +197,7 @@ fn a_probe_says_why_it_does_not_count() {
 }
 
 #[test]
-fn who_ran_on_somebody_elses_cpu_goes_by_his_name() {
+fn an_intruder_on_an_exclusive_cpu_goes_by_its_name() {
     let view = told(&[10, 20]).view();
     check(
         &view.containers[0],
@@ -257,7 +257,7 @@ fn who_ran_on_somebody_elses_cpu_goes_by_his_name() {
 }
 
 #[test]
-fn who_is_in_no_container_goes_by_the_path_of_his_cgroup_while_it_is_there() {
+fn a_process_in_no_container_goes_by_the_path_of_its_cgroup_while_that_is_there() {
     let paths = BTreeMap::from([(CgroupId(3), "/system.slice/chrony.service".to_owned())]);
     for (who, expected) in [
         (Who::Process(CgroupId(3)), "process of cgroup /system.slice/chrony.service"),
@@ -420,7 +420,7 @@ fn prometheus_is_told_of_the_containers_that_are_there() {
 }
 
 #[test]
-fn who_may_not_know_names_is_told_none() {
+fn a_client_that_may_not_know_names_is_told_none() {
     assert!(!Metrics::new(told(&[10])).render(false).contains(r#"container="owner""#));
 }
 

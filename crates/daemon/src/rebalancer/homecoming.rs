@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_nobody_has_counted_does_not_come() {
+    fn memory_that_was_not_counted_does_not_come() {
         check(&[], ("0-1", "0"), Some(4096), "it is not known where its memory is");
         let why = "the kernel does not tell how much memory is free there";
         check(&[(1, 1)], ("0-1", "0"), None, why);

@@ -115,7 +115,7 @@ fn rates(delay_p99: Option<Duration>, has_runs: bool) -> Rates {
 
 /// A server that answers a client on the same CPU leaves it to the client thousands of times a second, and is well.
 #[test]
-fn who_leaves_the_cpu_to_a_client_outside_of_containers_is_not_preempted() {
+fn a_container_that_leaves_the_cpu_to_a_client_outside_is_not_preempted() {
     let delay_p99 = Some(Duration::from_micros(64));
     let mut sample = Sample { cpus: 0.5, ..Sample::default() };
     add_rates(&mut sample, &rates(delay_p99, true));
@@ -199,7 +199,7 @@ fn check_offer_of(knobs: BTreeSet<Knob>, occupants: Vec<Occupant>, expected: Exp
 }
 
 #[test]
-fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
+fn a_container_to_be_acted_on_is_offered_what_touches_no_other() {
     let hog = |id, name| occupant(id, name, QosClass::BestEffort, "0-1");
     let mut limited = occupant(3, "limited", QosClass::Burstable, "0-1");
     Arc::make_mut(&mut limited.spec).resources.cpu_quota = 100_000;
@@ -238,7 +238,7 @@ fn who_is_to_be_acted_on_is_offered_what_touches_nobody_who_is_not() {
 }
 
 #[test]
-fn who_is_limited_keeps_its_cpus_and_who_cannot_be_leaves_some() {
+fn a_limited_container_keeps_its_cpus_and_one_that_cannot_be_leaves_some() {
     let all = || {
         vec![
             occupant(1, "hog", QosClass::BestEffort, "0-1"),
@@ -293,7 +293,7 @@ fn check_offers(knobs: BTreeSet<Knob>, machine: &str, occupant: Occupant, expect
 }
 
 #[test]
-fn who_shares_is_moved_unless_bound_and_who_owns_cpus_only_if_his_pod_agrees() {
+fn a_shared_container_is_moved_unless_bound_and_an_owner_only_if_its_pod_agrees() {
     let sharer = |cpus| occupant(1, "web", QosClass::Burstable, cpus);
     let gathered = |cpus, machine, expected: &[Knob]| {
         check_offered(Knob::Gather, machine, sharer(cpus), expected);
@@ -320,7 +320,7 @@ fn who_shares_is_moved_unless_bound_and_who_owns_cpus_only_if_his_pod_agrees() {
 }
 
 #[test]
-fn where_nothing_can_be_turned_everybody_is_observed() {
+fn where_nothing_can_be_turned_all_containers_are_observed() {
     let config = RebalanceConfig { mode: Mode::Act, ..RebalanceConfig::default() };
     let reach = Reach { lacking: Some("no"), ..Reach::default() };
     let bounds = Bounds { config: &config, reach: &reach };
@@ -347,7 +347,7 @@ fn a_scene_says_why_nothing_is_to_be_changed() {
 }
 
 #[test]
-fn who_is_elsewhere_is_there_anew() {
+fn a_container_that_is_elsewhere_is_there_anew() {
     let mut stays = Stays::default();
     let mut occupancy = occupancy(vec![
         occupant(1, "stays", QosClass::Burstable, "0-1"),
@@ -377,7 +377,7 @@ fn check_drift(changed: &[&str], contested: &[&str], expected: Expect) {
 }
 
 #[test]
-fn files_that_somebody_else_changes_freeze_what_concerns_their_containers() {
+fn files_that_others_change_freeze_what_concerns_their_containers() {
     check_drift(&[], &[], expect!["None act off"]);
     check_drift(&["n/web/main"], &[], expect!["Some(Drift) act off"]);
     check_drift(&[], &["n/web/main", "n/off/main"], expect!["None observe off"]);

@@ -537,7 +537,7 @@ fn memory_without_cpus_stands_with_the_node_near_it() {
 }
 
 #[test]
-fn who_sits_where_is_in_the_legend() {
+fn the_place_of_each_container_is_in_the_legend() {
     check(
         &pmem_and_devices(),
         &seat,

@@ -11,7 +11,7 @@ use bayplan_types::Khz;
 use super::class::{Frequency, PowerClass, Preference};
 use super::offer::{PolicyOffer, TurboSwitch};
 use super::problems::{Problems, Teller, named};
-use super::{Wearer, asks_frequency, put};
+use super::wearer::{Wearer, asks_frequency, put};
 use crate::setting::{Form, Settings};
 
 /// Governors, slowest first; those not named here lie in between.

@@ -9,7 +9,7 @@ use bayplan_types::{CpuId, CpuSet};
 use super::class::{Latency, PowerClass};
 use super::offer::IdleOffer;
 use super::problems::Teller;
-use super::put;
+use super::wearer::put;
 use crate::setting::{Form, Settings};
 
 /// Adds the settings of one CPU.

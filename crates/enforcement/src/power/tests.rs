@@ -214,7 +214,7 @@ fn what_the_driver_does_not_offer_is_told_once_with_what_it_offers() {
 }
 
 #[test]
-fn who_shares_a_policy_gets_the_faster_wish() {
+fn cpus_that_share_a_policy_get_the_faster_wish() {
     let offer = machine("acpi-cpufreq", &["0-3"]);
     let slow = "governor=powersave max=1.2GHz min=800MHz";
     check(

@@ -9,7 +9,7 @@ use super::class::Frequency;
 use super::frequency::share;
 use super::offer::UncoreOffer;
 use super::problems::{Problems, Teller, named};
-use super::{Wearer, put};
+use super::wearer::{Wearer, put};
 use crate::setting::{Form, Settings};
 
 const STEP: u64 = 100_000;

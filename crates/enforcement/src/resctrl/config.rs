@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use super::resolve::Problem;
+use super::problem::Problem;
 use super::share::{Bandwidth, CacheIds, CacheShare};
 
 /// The whole section.

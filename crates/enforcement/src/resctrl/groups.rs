@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_id_left_goes_without() {
+    fn a_group_that_finds_no_id_left_goes_without() {
         check(
             "a/c1 b/c2 c/c3",
             "other",
@@ -401,7 +401,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plan_is_enough_and_touches_nobody_else(
+        fn a_plan_is_enough_and_touches_no_other_group(
             steps in prop::collection::vec(prop::collection::vec((0_u8..4, prop::collection::vec(0_u8..6, 0..3)), 0..4), 1..4),
             closids in 0_u32..6,
             rmids in 0_u32..10,

@@ -12,9 +12,9 @@ use super::parse::{
     IoCounters, MemoryCounters, Pressure, number, parse_io_stat, parse_numa_stat, parse_stall,
     single,
 };
+use crate::cgroup_error::CgroupError;
 use crate::find_cgroup::{CGROUPS, find_below, find_container_cgroup};
 use crate::kernel::Kernel;
-use crate::read_cgroup::CgroupError;
 
 /// The open files of one group.
 #[derive(Debug, Default)]

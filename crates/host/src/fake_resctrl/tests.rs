@@ -271,7 +271,7 @@ fn a_class_that_changes_takes_its_threads_along() {
 }
 
 #[test]
-fn who_is_in_no_class_stays_where_somebody_else_has_put_him() {
+fn a_container_in_no_class_stays_where_others_have_put_it() {
     let mut kernel = with_threads(FakeResctrl::with_l2());
     kernel.make_dir("sys/fs/resctrl/pqos").unwrap();
     for id in ["11", "99"] {
@@ -296,7 +296,7 @@ fn who_is_in_no_class_stays_where_somebody_else_has_put_him() {
 
 /// `c1` is in a class, `c2` in none; others monitor a thread of each, and have one for themselves.
 #[test]
-fn who_is_in_no_class_is_monitored_where_he_is() {
+fn a_container_in_no_class_is_monitored_where_it_is() {
     let mut kernel = with_threads(FakeResctrl::xeon());
     for id in [13, 22, 23] {
         kernel.add_thread(id, if id == 13 { "cg/c1" } else { "cg/c2" });

@@ -3,7 +3,7 @@
 use bayplan_topology::{CacheFacts, CacheKind};
 use bayplan_types::{CpuId, CpuSet};
 
-use super::cpus::read_cpu_set;
+use super::cpu_lists::read_cpu_set;
 use super::text;
 use crate::kernel_fs::{Dir, KernelFs};
 

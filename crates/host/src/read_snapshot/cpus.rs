@@ -9,7 +9,10 @@ use bayplan_topology::{AroundPackages, CacheFacts, CpuFacts, KindFacts, PolicyFa
 use bayplan_types::{CoreId, CpuId, CpuSet, DieId, PackageId};
 
 use super::caches::{self, IndexedCache};
-use super::{Depth, dir, text};
+use super::cpu_lists::read_cpu_set;
+use super::depth::Depth;
+use super::dirs::dir;
+use super::text;
 use crate::kernel_fs::{Dir, KernelFs};
 
 /// Names that the kernel gives to the kinds of cores of a hybrid machine.
@@ -285,20 +288,6 @@ fn follow(leader: &CpuFacts, facts: CpuFacts) -> CpuFacts {
         thread_siblings: leader.thread_siblings.clone(),
         ..facts
     }
-}
-
-/// The first file that can be used; old kernels have only masks.
-pub(super) fn read_cpu_set(
-    fs: &mut KernelFs,
-    dir: &Dir,
-    lists: &[&str],
-    masks: &[&str],
-) -> Option<CpuSet> {
-    let list = lists.iter().find_map(|file| fs.value(dir, file));
-    list.or_else(|| {
-        let parse = |text: &str| CpuSet::parse_mask(text).ok();
-        masks.iter().find_map(|file| fs.parsed(dir, file, parse))
-    })
 }
 
 /// Frequency policies; kernels before 4.3 have a directory of the same form in each CPU's instead.

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use bayplan_topology::{DeviceFacts, PciAddress, Snapshot};
 use bayplan_types::NodeId;
 
-use super::{dir, text};
+use super::dirs::dir;
+use super::text;
 use crate::kernel_files::Entry;
 use crate::kernel_fs::{Dir, KernelFs};
 

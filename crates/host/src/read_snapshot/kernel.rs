@@ -6,7 +6,8 @@ use bayplan_topology::{
 };
 use bayplan_types::PackageId;
 
-use super::{CGROUP_DIR, dir, text};
+use super::dirs::{CGROUP_DIR, dir};
+use super::text;
 use crate::kernel_files::Entry;
 use crate::kernel_fs::{Dir, KernelFs};
 

@@ -8,8 +8,9 @@ use bayplan_topology::{
 };
 use bayplan_types::{Bytes, NodeId};
 
-use super::cpus::read_cpu_set;
-use super::{NODE_DIR, dir, text};
+use super::cpu_lists::read_cpu_set;
+use super::dirs::{NODE_DIR, dir};
+use super::text;
 use crate::kernel_files::plain_number;
 use crate::kernel_fs::{Dir, KernelFs};
 

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use bayplan_topology::Snapshot;
 use bayplan_types::{CpuSet, NodeSet};
 
-use super::{CGROUP_DIR, dir};
+use super::dirs::{CGROUP_DIR, dir};
 use crate::kernel_files::Entry;
 use crate::kernel_fs::{Dir, KernelFs};
 

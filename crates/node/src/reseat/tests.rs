@@ -247,7 +247,7 @@ fn notes(step: &Step) -> String {
 const TWO_NODES: &str = "pack:1 numa:2 core:4 pu:1 mem:8";
 
 #[test]
-fn an_owner_that_loses_a_cpu_moves_and_nobody_else_does() {
+fn an_owner_that_loses_a_cpu_moves_and_no_other_container_does() {
     check(
         TWO_NODES,
         "",
@@ -338,7 +338,7 @@ fn one_start_on_a_machine_of_another_shape_does_not_demote_an_owner_for_good() {
 }
 
 #[test]
-fn who_lost_nothing_never_makes_room() {
+fn a_container_that_lost_nothing_never_makes_room() {
     check(
         TWO_NODES,
         "",
@@ -513,7 +513,7 @@ fn a_reserved_cpu_gives_way_when_nothing_else_is_online() {
 }
 
 #[test]
-fn an_isolated_sibling_is_not_given_to_who_keeps_the_other_thread() {
+fn an_isolated_sibling_is_not_given_to_the_owner_of_the_other_thread() {
     check(
         "pack:1 numa:1 core:4 pu:2 mem:8",
         "",
@@ -589,7 +589,7 @@ fn a_node_that_goes_and_returns_leaves_sharers_of_the_other_where_they_are() {
 }
 
 #[test]
-fn who_shared_two_nodes_shares_both_again_when_one_returns() {
+fn a_container_that_shared_two_nodes_shares_both_again_when_one_returns() {
     check(
         TWO_NODES,
         "",
@@ -610,7 +610,7 @@ fn who_shared_two_nodes_shares_both_again_when_one_returns() {
 }
 
 #[test]
-fn a_second_node_that_appears_spreads_nobody() {
+fn a_second_node_that_appears_spreads_no_container() {
     check(
         "pack:1 numa:1 core:4 pu:1 mem:8",
         "",
@@ -626,7 +626,7 @@ fn a_second_node_that_appears_spreads_nobody() {
 }
 
 #[test]
-fn fewer_and_larger_nodes_keep_everybody_on_their_cpus() {
+fn fewer_and_larger_nodes_keep_all_containers_on_their_cpus() {
     check(
         "pack:1 numa:4 core:2 pu:1 mem:8",
         "",

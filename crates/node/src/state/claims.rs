@@ -99,7 +99,7 @@ impl NodeState {
     }
 
     /// Which containers would not keep their exclusive CPUs, which must not be taken from them, because what they share beside them is claimed.
-    fn who_would_lose(&self, claimed: &CpuSet, now: Timestamp) -> Option<String> {
+    fn containers_that_would_lose(&self, claimed: &CpuSet, now: Timestamp) -> Option<String> {
         let mut then = self.clone();
         let all = self.claimed.union(claimed);
         then.exchange_claims(all, None, now, &mut Step::new(Answer::Done));
@@ -141,7 +141,7 @@ impl NodeState {
         }
         let chosen = shown_cpus(claimed);
         let why = self.in_the_way(&spec.pod, claimed);
-        let why = why.or_else(|| self.who_would_lose(claimed, now))?;
+        let why = why.or_else(|| self.containers_that_would_lose(claimed, now))?;
         Some(format!("refused: CPUs {chosen} were chosen for its pod, but {why}"))
     }
 

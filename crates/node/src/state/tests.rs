@@ -1208,7 +1208,7 @@ fn what_was_ended_before_its_creation_was_known_is_not_adopted() {
 }
 
 #[test]
-fn whose_write_failed_is_forgiven_when_the_kernel_was_asked() {
+fn a_failed_write_is_forgiven_when_the_kernel_was_asked() {
     let mut state = state("core:4");
     let id = make(&mut state, 0, new_container("1", "app", 0, 2));
     let failed = FailedWrite { container: id.clone(), is_gone: false };

@@ -130,7 +130,7 @@ fn pid_of(name: &str) -> u32 {
     pids.find(is).unwrap_or_else(|| panic!("there is no thread {name}"))
 }
 
-pub(crate) fn a_kernel_thread_on_somebody_elses_cpu_is_named() {
+pub(crate) fn a_kernel_thread_on_an_owners_cpu_is_named() {
     let stopper = pid_of(STOPPER);
     let mut worker = Worker::new(None, 1, "hog moved 600000");
     let happen = || {

@@ -14,7 +14,7 @@ fn times(counters: &Counters, by: Preempter) -> u64 {
 }
 
 /// A container has one task, so it is never its own; others may use the CPU, too, and they are in no container.
-pub(crate) fn who_takes_a_cpu_is_told_apart() {
+pub(crate) fn kinds_of_preempters_are_told_apart() {
     let (mut probes, cgroup, other) = (attach(), Cgroup::new(), Cgroup::new());
     for by in [Preempter::Container, Preempter::System] {
         let mut watched = vec![(&cgroup, "")];
@@ -42,7 +42,7 @@ fn idle_of_cpu() -> u64 {
 }
 
 /// A task that waits for the CPU then gets it, so only turns count in which the CPU was idle for half of the time.
-pub(crate) fn who_has_used_up_his_quota_leaves_the_cpu_to_nobody() {
+pub(crate) fn a_group_that_has_used_up_its_quota_leaves_the_cpu_to_none() {
     let (mut probes, cgroup) = (attach(), Cgroup::new());
     watch(&mut probes, &[(&cgroup, "")]);
     for _ in 0..10 {

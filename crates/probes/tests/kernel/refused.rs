@@ -18,7 +18,7 @@ fn check(lack: &str, expected: [&str; 2]) {
     }
 }
 
-pub(crate) fn who_may_not_load_programs_is_told_so() {
+pub(crate) fn a_process_that_may_not_load_programs_is_told_so() {
     check("capabilities", [": not permitted; ", "give the process CAP_BPF and CAP_PERFMON"]);
 }
 

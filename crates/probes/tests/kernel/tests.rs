@@ -31,10 +31,10 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         all_together_run_and_wait_as_the_schedulers_say,
     ),
     ("two_hogs_on_one_cpu_wait_for_each_other", two_hogs_on_one_cpu_wait_for_each_other),
-    ("a_hog_on_somebody_elses_cpu_is_named", a_hog_on_somebody_elses_cpu_is_named),
+    ("a_hog_on_an_owners_cpu_is_named", a_hog_on_an_owners_cpu_is_named),
     (
-        "who_rests_after_an_untold_switch_is_charged_and_not_accused",
-        who_rests_after_an_untold_switch_is_charged_and_not_accused,
+        "a_process_that_rests_after_an_untold_switch_is_charged_and_not_accused",
+        a_process_that_rests_after_an_untold_switch_is_charged_and_not_accused,
     ),
     ("the_owner_himself_is_no_intruder", the_owner_himself_is_no_intruder),
     (
@@ -46,13 +46,13 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         intruders::softirqs_are_those_that_the_kernel_counts,
     ),
     (
-        "a_kernel_thread_on_somebody_elses_cpu_is_named",
-        intruders::a_kernel_thread_on_somebody_elses_cpu_is_named,
+        "a_kernel_thread_on_an_owners_cpu_is_named",
+        intruders::a_kernel_thread_on_an_owners_cpu_is_named,
     ),
-    ("who_takes_a_cpu_is_told_apart", preempters::who_takes_a_cpu_is_told_apart),
+    ("kinds_of_preempters_are_told_apart", preempters::kinds_of_preempters_are_told_apart),
     (
-        "who_has_used_up_his_quota_leaves_the_cpu_to_nobody",
-        preempters::who_has_used_up_his_quota_leaves_the_cpu_to_nobody,
+        "a_group_that_has_used_up_its_quota_leaves_the_cpu_to_none",
+        preempters::a_group_that_has_used_up_its_quota_leaves_the_cpu_to_none,
     ),
     (
         "a_cpu_that_changes_hands_is_charged_to_each_owner",
@@ -60,8 +60,8 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ),
     ("the_first_names_are_not_kept_for_good", the_first_names_are_not_kept_for_good),
     (
-        "who_finds_no_room_in_the_kernel_is_in_the_owners_sum",
-        who_finds_no_room_in_the_kernel_is_in_the_owners_sum,
+        "a_process_without_room_in_the_kernel_is_in_the_owners_sum",
+        a_process_without_room_in_the_kernel_is_in_the_owners_sum,
     ),
     (
         "a_task_that_changes_cgroups_is_charged_to_both",
@@ -70,22 +70,28 @@ pub(crate) const ALL: &[(&str, fn())] = &[
     ("cgroups_inside_a_container_count_for_it", cgroups_inside_a_container_count_for_it),
     ("what_ran_before_does_not_count", what_ran_before_does_not_count),
     ("short_lived_cgroups_leave_nothing", short_lived_cgroups_leave_nothing),
-    ("who_is_killed_leaves_nothing_in_the_kernel", who_is_killed_leaves_nothing_in_the_kernel),
+    (
+        "a_killed_process_leaves_nothing_in_the_kernel",
+        a_killed_process_leaves_nothing_in_the_kernel,
+    ),
     ("every_probe_is_in_the_table", every_probe_is_in_the_table),
     ("page_faults_are_those_of_the_task", page_faults_are_those_of_the_task),
     ("switches_are_those_of_the_tasks", switches_are_those_of_the_tasks),
-    ("time_goes_to_who_has_the_cpu", time_goes_to_who_has_the_cpu),
+    ("time_goes_to_the_group_that_has_the_cpu", time_goes_to_the_group_that_has_the_cpu),
     (
         "a_cpu_that_changes_hands_all_the_time_is_read_now_and_then",
         a_cpu_that_changes_hands_all_the_time_is_read_now_and_then,
     ),
-    ("who_never_leaves_a_cpu_is_counted", who_never_leaves_a_cpu_is_counted),
+    ("a_process_that_never_leaves_a_cpu_is_counted", a_process_that_never_leaves_a_cpu_is_counted),
     ("a_slot_that_is_used_again_begins_at_nothing", a_slot_that_is_used_again_begins_at_nothing),
     (
         "the_processors_counters_count_or_are_said_to_be_missing",
         the_processors_counters_count_or_are_said_to_be_missing,
     ),
-    ("who_may_not_load_programs_is_told_so", refused::who_may_not_load_programs_is_told_so),
+    (
+        "a_process_that_may_not_load_programs_is_told_so",
+        refused::a_process_that_may_not_load_programs_is_told_so,
+    ),
     ("a_kernel_without_types_is_told", refused::a_kernel_without_types_is_told),
     // The last one: nothing can be read of that kernel afterwards.
     ("a_kernel_that_is_locked_down_is_told", refused::a_kernel_that_is_locked_down_is_told),
@@ -378,7 +384,7 @@ fn taken_ns(drain: &Drain, owner: CgroupId, name: &str) -> u64 {
     intrusion(drain, owner, name).map_or(0, |(_, sum)| sum.ns)
 }
 
-fn a_hog_on_somebody_elses_cpu_is_named() {
+fn a_hog_on_an_owners_cpu_is_named() {
     let (mut probes, owner, other, outside) =
         (attach(), Cgroup::new(), Cgroup::new(), Cgroup::new());
     watch(&mut probes, &[(&owner, "1"), (&other, "")]);
@@ -420,7 +426,7 @@ fn leave_untold(worker: &Worker, ns: u64) {
 }
 
 /// On which CPU it was is not known: since then it may have been woken for another.
-fn who_rests_after_an_untold_switch_is_charged_and_not_accused() {
+fn a_process_that_rests_after_an_untold_switch_is_charged_and_not_accused() {
     let (mut probes, owner, other) = (attach(), Cgroup::new(), Cgroup::new());
     watch(&mut probes, &[(&owner, "1"), (&other, "")]);
     let mut worker = Worker::new(Some(&other), 1, "hog resting 300");
@@ -491,7 +497,7 @@ fn go_by(first: u32, last: u32) -> u64 {
 }
 
 /// More names between two readings than the kernel's map has room for.
-fn who_finds_no_room_in_the_kernel_is_in_the_owners_sum() {
+fn a_process_without_room_in_the_kernel_is_in_the_owners_sum() {
     let (mut probes, owner) = (attach(), Cgroup::new());
     watch(&mut probes, &[(&owner, "1")]);
     assert_eq!(drain(&mut probes).unnamed, Intrusion::default());
@@ -623,7 +629,7 @@ fn held_by_the_kernel() -> BTreeSet<String> {
     programs.chain(maps).chain(links).collect()
 }
 
-fn who_is_killed_leaves_nothing_in_the_kernel() {
+fn a_killed_process_leaves_nothing_in_the_kernel() {
     let cgroup = Cgroup::new();
     let mut worker = Worker::new(None, 1, &format!("probe {}", cgroup.id().0));
     worker.begin();
@@ -737,7 +743,7 @@ fn added(drain: &Drain, before: &Drain, cgroup: &Cgroup) -> (EventCounts, Counte
     (events, drain.containers[&id].since(&before.containers[&id]))
 }
 
-fn time_goes_to_who_has_the_cpu() {
+fn time_goes_to_the_group_that_has_the_cpu() {
     let (mut probes, a, b) = (attach_counting(), Cgroup::new(), Cgroup::new());
     watch(&mut probes, &[(&a, ""), (&b, "")]);
     until_split(5, || {
@@ -789,7 +795,7 @@ fn a_cpu_that_changes_hands_all_the_time_is_read_now_and_then() {
     }
 }
 
-fn who_never_leaves_a_cpu_is_counted() {
+fn a_process_that_never_leaves_a_cpu_is_counted() {
     let (mut probes, cgroup) = (attach_counting(), Cgroup::new());
     watch(&mut probes, &[(&cgroup, "")]);
     let mut worker = Worker::new(Some(&cgroup), 1, "hog busy 2000");

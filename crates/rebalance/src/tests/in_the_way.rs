@@ -25,7 +25,7 @@ fn check_mover(scene: &str, before: &str, others: &str, expected: Option<&str>) 
 }
 
 #[test]
-fn who_fills_any_node_goes_where_it_is_least_in_the_way() {
+fn a_container_that_fills_any_node_goes_where_it_is_least_in_the_way() {
     let idle = "crunch cpus=0.1";
     let crunch = "mail cpus=0.5 pressure=0.02  crunch cpus=2 waiting=6";
     check_mover(CROWD, idle, crunch, Some("crunch"));
@@ -80,7 +80,7 @@ fn check_crowd(mail: f64, search: f64, expected: Expect) {
 
 /// What two have gained is more than what one has lost; for one alone it was not.
 #[test]
-fn a_change_is_judged_over_everybody() {
+fn a_change_is_judged_over_all_containers() {
     check_crowd(
         0.6,
         0.02,
@@ -102,7 +102,7 @@ fn a_change_is_judged_over_everybody() {
 
 /// A container that suffered from it was moved to where it went back to.
 #[test]
-fn nobody_flees_from_who_goes_back_in_that_round() {
+fn no_container_flees_from_one_that_goes_back_in_that_round() {
     check_crowd(
         0.9,
         0.02,
@@ -135,7 +135,7 @@ fn check_guest(build: &str, expected: Expect) {
 }
 
 #[test]
-fn for_a_guest_nobody_leaves_his_place() {
+fn for_a_guest_no_container_leaves_its_place() {
     check_guest(
         "burstable 4-7 knobs=move",
         expect![[r#"
@@ -148,7 +148,7 @@ fn for_a_guest_nobody_leaves_his_place() {
 }
 
 #[test]
-fn who_asked_for_nothing_makes_way_for_a_guest_too() {
+fn a_container_that_asked_for_nothing_makes_way_for_a_guest_too() {
     check_guest(
         "besteffort 4-7 knobs=idle",
         expect![[r#"

@@ -50,7 +50,7 @@ fn what_is_not_allowed_any_more_is_undone_in_unrest() {
 }
 
 #[test]
-fn whose_victim_goes_in_unrest_is_let_go_there() {
+fn a_proposal_whose_victim_goes_in_unrest_is_let_go_there() {
     check_unrest(
         "
         gone web
@@ -199,7 +199,7 @@ fn what_seems_to_help_and_may_be_chance_is_judged_by_more_rounds() {
 
 /// It waited for the second look, too.
 #[test]
-fn who_harms_somebody_is_taken_back_before_it_is_known_whether_it_helps() {
+fn a_change_that_harms_is_taken_back_before_it_is_known_whether_it_helps() {
     let rounds = [0.49, 0.05, 0.25, 0.2, 0.22].map(|it| {
         format!(
             "1 rounds  web cpus=1 pressure={it} delay_ms=34  db cpus=1 pressure=0.95  hog cpus=1\n"
@@ -361,7 +361,7 @@ fn an_equal_frees_threads_only_where_it_has_room() {
 
 /// Both are to leave the victim's CPUs. The second is asked when the first was judged, and where it then finds room.
 #[test]
-fn of_two_who_are_to_leave_the_same_cpus_one_goes_at_a_time() {
+fn of_two_that_are_to_leave_the_same_cpus_one_goes_at_a_time() {
     check(
         "
         machine pack:1 numa:1 l3:2 core:4 pu:1
@@ -454,7 +454,7 @@ fn the_end_of_one_lets_the_others_in_its_domain_start_anew() {
 
 /// What is usual for the server is not known then, so no container is to blame for what is not.
 #[test]
-fn of_who_is_touched_for_good_nothing_is_learned() {
+fn of_a_container_touched_for_good_nothing_is_learned() {
     for (touched, expected) in [
         (
             "",
@@ -507,7 +507,7 @@ fn check_usual(rounds: u64, cpi: f64, hog: f64, expected: std::ops::Range<f64>) 
 
 /// 10 minutes are 120 rounds.
 #[test]
-fn trouble_is_no_lesson_until_nobody_was_to_blame_for_long() {
+fn trouble_is_no_lesson_until_none_was_to_blame_for_long() {
     // Below the limit it is learned at once.
     check_usual(100, 1.1, 0.1, 1.02..1.11);
     // Above it is not, whether there is a culprit or not.

@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_asked_for_more_than_is_allowed(history in histories()) {
+    fn no_container_is_asked_for_more_than_is_allowed(history in histories()) {
         let scene = scene_of(&history);
         for (_, said) in play(&history) {
             for decision in said {

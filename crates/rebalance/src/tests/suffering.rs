@@ -12,7 +12,7 @@ const TWO_NODES: &str = "
 
 /// The place had room when it was chosen, and has none any more.
 #[test]
-fn who_is_no_better_off_elsewhere_any_more_goes_back() {
+fn a_container_that_is_no_better_off_elsewhere_any_more_goes_back() {
     check(
         TWO_NODES,
         "
@@ -35,7 +35,7 @@ fn who_is_no_better_off_elsewhere_any_more_goes_back() {
 
 /// It suffered already, and was not sure to, because one of its samples was lost.
 #[test]
-fn what_somebody_suffered_before_a_change_is_not_that_changes_fault() {
+fn what_was_suffered_before_a_change_is_not_that_changes_fault() {
     for lost in ["  db cpus=1 pressure=0.02", ""] {
         let script = format!(
             "
@@ -54,7 +54,7 @@ fn what_somebody_suffered_before_a_change_is_not_that_changes_fault() {
 
 /// What is usual for a new container is not known. What it wants and has waiting would fill its CPUs alone.
 #[test]
-fn who_is_new_and_wants_more_than_its_cpus_have_waits_for_itself() {
+fn a_new_container_that_wants_more_than_its_cpus_have_waits_for_itself() {
     for (waiting, expected) in [
         ("6", expect![[""]]),
         (

@@ -2,7 +2,7 @@
 
 use bayplan_types::{CpuSet, NodeId};
 
-use super::SyntheticError;
+use super::limits::SyntheticError;
 use super::shape::{Shape, too_many};
 use super::words::{Devices, Per, Words};
 use crate::snapshot::{DeviceFacts, PciAddress};

@@ -2,9 +2,9 @@
 
 use bayplan_types::{Bytes, CpuSet, MemoryKind, NodeId, NodeSet};
 
+use super::limits::{NODES_MAX, SyntheticError};
 use super::shape::{Shape, too_many};
 use super::words::{Per, Words};
-use super::{NODES_MAX, SyntheticError};
 use crate::snapshot::{AccessFacts, DaxFacts, DaxOrigin, HugePages, NodeFacts, TierFacts};
 
 /// Distances as most machines with two packages give them.

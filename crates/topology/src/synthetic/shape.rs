@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bayplan_types::{Bytes, CoreId, CpuId, CpuSet, DieId, PackageId};
 
+use super::limits::{CPUS_MAX, NODES_MAX, SyntheticError};
 use super::words::{Kind, Words};
-use super::{CPUS_MAX, NODES_MAX, SyntheticError};
 use crate::snapshot::{CacheFacts, CacheKind, CpuFacts};
 
 /// Efficient cores that share a level 2 cache.

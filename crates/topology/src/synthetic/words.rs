@@ -4,7 +4,8 @@ use std::fmt;
 
 use bayplan_types::{Bytes, CpuSet};
 
-use super::{CPUS_MAX, PRESETS, SyntheticError, wrong};
+use super::limits::{CPUS_MAX, SyntheticError, wrong};
+use super::presets::PRESETS;
 
 /// What a level is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

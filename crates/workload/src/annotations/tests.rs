@@ -480,7 +480,7 @@ const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 
 /// The CPUs that count, and what is warned of.
 #[test]
-fn cpus_that_koordinators_scheduler_has_chosen_count_for_who_pays_for_them() {
+fn cpus_that_koordinators_scheduler_has_chosen_count_for_pods_that_pay_for_them() {
     use QosClass::{BestEffort, Burstable, Guaranteed};
     let list = r#"{"cpuset":"2-3","numaNodeResources":[{"node":0}]}"#;
     for (qos, class, value, expected, warning) in [

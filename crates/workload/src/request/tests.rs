@@ -195,7 +195,7 @@ fn absurd_settings_are_treated_as_not_set() {
 
 /// Nothing else that the pod wishes of CPUs, of its place and of its mates counts, but for what it wants left alone.
 #[test]
-fn who_runs_on_chosen_cpus_requests_none() {
+fn a_container_on_chosen_cpus_requests_none() {
     let list = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         let status = ("scheduling.koordinator.sh/resource-status", r#"{"cpuset":"4-5"}"#);
         let pairs = pairs.iter().chain([&status]);

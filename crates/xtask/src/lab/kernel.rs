@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::cache::{cache_dir, key, made_once};
 use crate::lab::archive::Archive;
-use crate::lab::cache::{cache_dir, key, made_once};
 use crate::run_program;
 use crate::setup::run_apt;
 

@@ -2,7 +2,6 @@
 //! passed, or a shell.
 
 mod archive;
-mod cache;
 mod guest;
 mod kernel;
 mod machine;
@@ -23,8 +22,6 @@ use crate::lab::guest::{Guest, Init, Limits};
 use crate::lab::kernel::{Kernel, RELEASES, Release};
 use crate::lab::machine::{DEFAULT, MACHINES, Machine};
 use crate::{cargo, setup, workspace};
-
-pub(crate) use crate::lab::cache::{cache_dir, made_once};
 
 pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are

@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::cache::{digest_files, key, made_once};
 use crate::lab::archive::{Archive, libraries};
-use crate::lab::cache::{digest_files, key, made_once};
 use crate::setup::find_program;
 
 /// As they are installed here, so that the same ones are tested on this machine and in the guest.

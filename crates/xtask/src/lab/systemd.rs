@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
+use crate::cache::{digest_files, key, made_once};
 use crate::lab::archive::{Archive, libraries};
-use crate::lab::cache::{digest_files, key, made_once};
 use crate::setup::find_program;
 use crate::workspace;
 

@@ -42,7 +42,7 @@ use self::programs::Programs;
 use self::report::{Failed, Outcome, Report, figure};
 use self::scenario::{Form, SCENARIOS, Scenario};
 use self::schedule::{Schedule, Step, Wanted, schedule};
-use crate::lab::cache_dir;
+use crate::cache::cache_dir;
 use crate::setup::find_program;
 use crate::{image, workspace};
 

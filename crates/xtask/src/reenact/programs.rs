@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::manifest::libraries;
 use crate::built::built_dir;
-use crate::lab::made_once;
+use crate::cache::made_once;
 use crate::setup::{find_program, is_root};
 use crate::{cargo, workspace};
 

@@ -148,7 +148,7 @@ async fn a_call_that_the_runtime_does_not_take_has_made_nothing() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_unknown_outcome_and_harms_nobody_else() {
+async fn a_panic_is_an_unknown_outcome_and_harms_no_other_call() {
     let house = house();
     let pod_id = pod(&house).await;
     house.agent.break_admission();
@@ -211,7 +211,7 @@ async fn a_stop_does_not_wait_for_ever() {
 /// A client that connects when the stop begins has no answer to its connection's first words yet, and sends its first call with its own. It takes longer than one that is not read
 /// would be given.
 #[tokio::test]
-async fn a_stop_takes_up_the_first_calls_of_who_has_just_connected() {
+async fn a_stop_takes_up_the_first_calls_of_a_client_that_has_just_connected() {
     let house = house();
     let pod_id = pod(&house).await;
     house.runtime.inject("CreateContainer", Fault::Delay(PULL));
@@ -265,7 +265,7 @@ async fn a_client_can_write_while_a_stop_takes_leave_of_it() {
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_ever_for_who_says_nothing() {
+async fn a_stop_does_not_wait_for_ever_for_a_client_that_says_nothing() {
     let mut house = house();
     let mut silent = UnixStream::connect(house.kubelet_socket()).await.unwrap();
     soon(silent.readable()).await.unwrap();

@@ -224,7 +224,7 @@ async fn image_calls_go_to_a_socket_of_their_own_if_there_is_one() {
         ("/runtime.v1.NoImageServices/ListImages", false),
         ("", false),
     ] {
-        assert_eq!(super::super::is_about_images(path), expected, "{path}");
+        assert_eq!(super::super::passed::is_about_images(path), expected, "{path}");
     }
     let counts =
         |runtime: &EmbeddedRuntime| (runtime.calls("ListImages"), runtime.calls("Version"));

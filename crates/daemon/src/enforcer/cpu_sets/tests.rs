@@ -194,7 +194,7 @@ fn what_the_runtime_is_about_to_write_is_its_own() {
 }
 
 #[test]
-fn whoever_changes_it_again_and_again_has_it() {
+fn a_writer_that_changes_it_again_and_again_has_it() {
     let mut story = Story::new();
     story.look("at first");
     for _ in 0..7 {
@@ -225,7 +225,7 @@ fn whoever_changes_it_again_and_again_has_it() {
 
 /// A program that changes it while the runtime is still being told, as it is after each repair.
 #[test]
-fn whoever_changes_it_right_after_each_repair_has_it_in_the_end() {
+fn a_writer_that_changes_it_right_after_each_repair_has_it_in_the_end() {
     let mut story = Story::new();
     story.look("at first");
     for _ in 0..7 {
@@ -242,7 +242,7 @@ fn whoever_changes_it_right_after_each_repair_has_it_in_the_end() {
 }
 
 #[test]
-fn who_is_left_alone_is_not_looked_at() {
+fn a_container_that_is_left_alone_is_not_looked_at() {
     let mut story = Story::new();
     story.look("at first");
     for text in ["7", "0-1"] {

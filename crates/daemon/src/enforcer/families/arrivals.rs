@@ -87,7 +87,7 @@ mod tests {
     const POD: &str = "sys/fs/cgroup/kubepods/pod-c";
 
     #[test]
-    fn who_is_being_started_is_written_once_the_runtime_has_written() {
+    fn a_container_that_is_being_started_is_written_once_the_runtime_has_written() {
         // Its CPUs, if there is a group; whether it is being started; where something is awaited, and whether its files can be written.
         let own = format!("{POD}/id-c");
         let (none, bare, filled) = (None, Some("\n"), Some("2-3\n"));

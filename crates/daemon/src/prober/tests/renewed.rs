@@ -14,7 +14,7 @@ fn after(renewed: Option<(Vec<Seen>, Drain)>) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn whoever_asks_gets_what_was_read_after_that() {
+async fn a_client_that_asks_gets_what_was_read_after_that() {
     let sightings = told(&[5]);
     let prober = sightings.clone();
     let reading = tokio::spawn(async move {
@@ -27,7 +27,7 @@ async fn whoever_asks_gets_what_was_read_after_that() {
 }
 
 #[tokio::test]
-async fn many_who_come_together_are_watched_at_once_and_soon() {
+async fn many_that_come_together_are_watched_at_once_and_soon() {
     let (sightings, begun) = (Sightings::default(), Instant::now());
     for _ in 0..20 {
         sightings.note_change();
@@ -39,7 +39,7 @@ async fn many_who_come_together_are_watched_at_once_and_soon() {
 }
 
 #[tokio::test]
-async fn nobody_waits_where_nothing_counts() {
+async fn no_client_waits_where_nothing_counts() {
     let sightings = Sightings::default();
     assert_eq!(after(sightings.renewed().await), None);
     // Nor where that ends meanwhile.
@@ -54,6 +54,6 @@ async fn nobody_waits_where_nothing_counts() {
 }
 
 #[tokio::test]
-async fn who_is_not_answered_has_what_was_read_last() {
+async fn a_client_without_an_answer_has_what_was_read_last() {
     assert_eq!(after(told(&[5]).renewed().await), Some(5));
 }

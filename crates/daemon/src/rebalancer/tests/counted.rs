@@ -197,14 +197,14 @@ fn findings(tenths: u64, misses: u64) -> Vec<Signal> {
 }
 
 #[test]
-fn who_needs_more_cycles_or_misses_more_than_usual_suffers() {
+fn a_container_with_more_cycles_or_misses_than_usual_suffers() {
     assert_eq!(findings(16, 2), [Signal::CyclesPerInstruction]);
     assert_eq!(findings(10, 9), [Signal::CacheMisses]);
     assert_eq!(findings(16, 9), [Signal::CyclesPerInstruction, Signal::CacheMisses]);
 }
 
 #[test]
-fn who_is_as_usual_does_not() {
+fn a_container_that_is_as_usual_does_not() {
     assert_eq!(findings(10, 2), []);
     assert_eq!(findings(11, 3), []);
 }

@@ -258,7 +258,7 @@ async fn check(case: &Case) {
 }
 
 #[tokio::test]
-async fn who_runs_beside_the_victims_threads_leaves_their_cores() {
+async fn a_container_beside_the_victims_threads_leaves_their_cores() {
     check(&Case {
         machine: "pack:1 numa:1 core:4 pu:2 mem:8",
         containers: &[("server", Asks::Owns(1)), ("neighbour", Asks::Shares)],
@@ -269,7 +269,7 @@ async fn who_runs_beside_the_victims_threads_leaves_their_cores() {
 }
 
 #[tokio::test]
-async fn who_asks_for_nothing_leaves_half_of_the_cpus_that_it_shares() {
+async fn a_container_that_asks_for_nothing_leaves_half_of_the_cpus_that_it_shares() {
     check(&Case {
         machine: "pack:1 numa:1 core:4 pu:1 mem:8",
         containers: &[("server", Asks::Shares), ("neighbour", Asks::Nothing)],
@@ -280,7 +280,7 @@ async fn who_asks_for_nothing_leaves_half_of_the_cpus_that_it_shares() {
 }
 
 #[tokio::test]
-async fn who_shares_a_node_with_the_victim_goes_to_another_one() {
+async fn a_container_that_shares_a_node_with_the_victim_goes_to_another_one() {
     check(&Case {
         machine: "pack:1 numa:2 l3:1 core:4 pu:1 mem:8",
         containers: &[
@@ -295,7 +295,7 @@ async fn who_shares_a_node_with_the_victim_goes_to_another_one() {
 }
 
 #[tokio::test]
-async fn who_owns_cpus_under_the_victims_cache_gets_others() {
+async fn an_owner_of_cpus_under_the_victims_cache_gets_others() {
     check(&Case {
         machine: "pack:1 numa:1 l3:2 core:4 pu:1 mem:8",
         containers: &[("server", Asks::Owns(2)), ("neighbour", Asks::Owns(1))],
@@ -306,7 +306,7 @@ async fn who_owns_cpus_under_the_victims_cache_gets_others() {
 }
 
 #[tokio::test]
-async fn who_fills_the_victims_cache_or_its_memory_bus_gets_a_narrower_class() {
+async fn a_container_that_fills_the_victims_cache_or_its_memory_bus_gets_a_narrower_class() {
     for (knob, class) in [(Knob::Cache, "bayplan.half"), (Knob::Bandwidth, "bayplan.quiet")] {
         check(&Case {
             machine: "pack:1 numa:1 l3:1 core:4 pu:1 mem:8",

@@ -28,7 +28,7 @@ const CLASSES: &str = "
       class quiet mb 20%";
 
 #[test]
-fn who_is_in_a_partition_stays_there_and_the_widest_comes_first() {
+fn a_container_in_a_partition_stays_there_and_the_widest_comes_first() {
     use Scarce::{Bandwidth, Cache};
     let (low, high) = (QosClass::BestEffort, QosClass::Guaranteed);
     let rows = [
@@ -47,7 +47,7 @@ fn who_is_in_a_partition_stays_there_and_the_widest_comes_first() {
 }
 
 #[test]
-fn who_is_in_the_root_may_go_where_nobody_more_important_is() {
+fn a_container_in_the_root_may_go_where_none_more_important_is() {
     use Scarce::Cache;
     let rows = [
         ("", QosClass::BestEffort, Cache, "besteffort quiet half tenth"),

@@ -87,7 +87,7 @@ fn an_owner_leaves_cpus_that_are_reserved_now_and_others_stay() {
 }
 
 #[test]
-fn under_one_shared_pool_all_who_share_leave_their_nodes_and_owners_stay() {
+fn under_one_shared_pool_all_shared_containers_leave_their_nodes_and_owners_stay() {
     check(
         TWO_NODES,
         "0",
@@ -192,7 +192,7 @@ fn reserved_cpus_may_be_offline_just_now() {
 }
 
 #[test]
-fn an_owner_for_whom_there_is_no_room_beside_the_reserved_cpus_shares() {
+fn an_owner_without_room_beside_the_reserved_cpus_shares() {
     check(
         "pack:1 numa:1 core:4 pu:1 mem:8",
         "",

@@ -155,7 +155,7 @@ fn a_refusal_names_no_container_of_another_pod() {
 }
 
 #[test]
-fn who_shares_learns_that_a_neighbour_came_and_reserved_cpus_can_be_too_few() {
+fn a_shared_container_learns_that_a_neighbour_came_and_reserved_cpus_can_be_too_few() {
     check(
         "pack:1 numa:1 core:4 pu:1",
         "0",

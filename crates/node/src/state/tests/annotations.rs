@@ -74,7 +74,7 @@ fn what_is_not_understood_is_logged_counted_and_explained() {
 }
 
 #[test]
-fn who_requires_what_cannot_be_read_is_refused_and_who_runs_stays() {
+fn a_requirement_that_cannot_be_read_is_refused_and_a_running_container_stays() {
     let pairs = [("bayplan.dev/require-isolated-cpus", "yes"), ("bayplan.dev/siblings", "none")];
     let mut state = state("core:4");
     let container = annotated("web", "app", &pairs);

@@ -126,7 +126,7 @@ fn asks(words: &[&str]) -> NewContainer {
 const TWO_NODES: &str = "pack:2 numa:1 core:4 mem:8";
 
 #[test]
-fn cpus_that_a_scheduler_has_chosen_are_its_pods_and_nobody_elses() {
+fn cpus_that_a_scheduler_has_chosen_are_its_pods_and_no_others() {
     check(
         TWO_NODES,
         "",
@@ -157,7 +157,7 @@ fn cpus_that_a_scheduler_has_chosen_are_its_pods_and_nobody_elses() {
 }
 
 #[test]
-fn cpus_that_cannot_be_had_are_refused_with_who_is_in_the_way() {
+fn cpus_that_cannot_be_had_are_refused_with_what_is_in_the_way() {
     check(
         TWO_NODES,
         "0",
@@ -281,7 +281,7 @@ fn the_journal_and_its_loss_lead_to_the_same_places() {
 }
 
 #[test]
-fn who_runs_already_is_not_refused_and_an_owner_gets_other_cpus() {
+fn a_running_container_is_not_refused_and_an_owner_gets_other_cpus() {
     check(
         TWO_NODES,
         "0",
@@ -329,7 +329,7 @@ fn where_all_cpus_are_claimed_of_a_machine_that_runs_already_one_is_shared_and_t
 
 /// CPUs of a pod that ran went to others after that.
 #[test]
-fn draining_and_resuming_change_nothing_and_restoring_leaves_everybody_everywhere() {
+fn draining_and_resuming_change_nothing_and_restoring_leaves_all_containers_on_all_cpus() {
     check(
         TWO_NODES,
         "0",
@@ -419,7 +419,7 @@ fn what_a_pod_preserves_is_left_alone_and_its_cpus_are_its_own_all_the_same() {
 
 /// What the first of its pod had, the second was charged once more, and the next pod was refused although there was room.
 #[test]
-fn cpus_are_not_charged_to_anybody() {
+fn cpus_are_not_charged_to_any_container() {
     check(
         "numa:1 core:6 mem:8",
         "",
@@ -493,7 +493,7 @@ fn a_pod_that_requests_fewer_cpus_than_were_chosen_is_refused() {
 
 /// A container that may share nowhere else lost its exclusive CPUs when what it shares beside them was claimed.
 #[test]
-fn a_newcomer_takes_no_owners_cpus_by_claiming_what_he_shares() {
+fn a_new_container_takes_no_owners_cpus_by_claiming_what_it_shares() {
     check(
         TWO_NODES,
         "",

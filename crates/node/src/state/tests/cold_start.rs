@@ -124,7 +124,7 @@ fn a_clock_that_is_set_back_does_not_make_a_cold_start_longer() {
 }
 
 #[test]
-fn who_cannot_start_cold_starts_as_usual_and_is_told_why() {
+fn a_container_that_cannot_start_cold_starts_as_usual_and_is_told_why() {
     check(
         TWO_PACKAGES,
         &["2 a 20", "2 b 14", "wait", "wait"],

@@ -179,7 +179,7 @@ fn what_room_has_cost_is_not_there_for_joining() {
 }
 
 #[test]
-fn without_compaction_nobody_is_moved() {
+fn without_compaction_no_container_is_moved() {
     let steps = with_holes(&["sync", "e 8000"]);
     check(
         CompactionConfig::default(),
@@ -207,7 +207,7 @@ fn room_is_made_before_a_container_is_spread_over_nodes() {
 }
 
 #[test]
-fn who_is_immovable_or_left_alone_stays() {
+fn a_container_that_is_immovable_or_left_alone_stays() {
     let steps = ["a 6000", "c 2000", "fixed 2000", "-c", "sync", "e 7000"];
     check(
         enabled(),
@@ -233,7 +233,7 @@ fn who_is_immovable_or_left_alone_stays() {
 }
 
 #[test]
-fn nobody_is_moved_while_somebody_is_being_created() {
+fn no_container_is_moved_while_one_is_being_created() {
     check(
         enabled(),
         &["a 6000", "c 2000", "pending 2000", "-c", "sync"],
@@ -291,7 +291,7 @@ fn the_budget_is_kept() {
 }
 
 #[test]
-fn who_was_moved_is_told_why_and_the_last_time_only() {
+fn a_moved_container_is_told_why_and_the_last_time_only() {
     let mut world = world(enabled());
     let steps = with_holes(&["sync", "-a", "f 6000", "-f", "e 8000"]);
     play(&mut world, &steps);
@@ -307,7 +307,7 @@ fn who_was_moved_is_told_why_and_the_last_time_only() {
 const SHARED: [&str; 7] = ["a 6000", "c 2000", "d 2000", "e 5000", "-c", "s 500", "-e"];
 
 #[test]
-fn sharers_let_go_before_who_is_moved_and_take_after_him() {
+fn shared_containers_let_go_before_a_move_and_take_after_it() {
     let mut world = world(enabled());
     play(&mut world, &SHARED);
     world.start_sync();
@@ -345,7 +345,7 @@ fn a_departure_and_the_end_of_a_creation_ask_for_a_sync_while_holes_are_due() {
 }
 
 #[test]
-fn who_is_not_where_he_should_be_is_repaired_before_anybody_is_moved() {
+fn a_container_in_the_wrong_place_is_repaired_before_any_is_moved() {
     let mut world = world(enabled());
     play(&mut world, &SHARED);
     let id = id_of(&world, "s").unwrap();

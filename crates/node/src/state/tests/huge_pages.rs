@@ -71,7 +71,7 @@ fn a_machine_with_too_few_is_no_refusal_but_said() {
 }
 
 #[test]
-fn who_is_bound_is_refused_where_his_nodes_have_too_few() {
+fn a_bound_container_is_refused_where_its_nodes_have_too_few() {
     let bound = [("bayplan.dev/memory-bound", "true")];
     check(
         "pack:2 numa:1 core:4 mem:8 huge:2M=1024",

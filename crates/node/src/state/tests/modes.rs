@@ -62,7 +62,7 @@ fn change(world: &mut World, step: &str) {
 }
 
 #[test]
-fn while_draining_who_comes_owns_nothing_and_who_owns_keeps_it() {
+fn while_draining_new_containers_own_nothing_and_owners_keep_their_cpus() {
     check(
         &[
             "a 2000",
@@ -94,7 +94,7 @@ fn while_draining_who_comes_owns_nothing_and_who_owns_keeps_it() {
 }
 
 #[test]
-fn restoring_gives_everybody_everything_and_resuming_the_places_that_they_had() {
+fn restoring_gives_all_containers_all_cpus_and_resuming_the_places_that_they_had() {
     check(
         &[
             "a 2000", "b 100", "restore", "c 2000", "restart", "sync", "-b", "resume", "sync",
@@ -116,7 +116,7 @@ fn restoring_gives_everybody_everything_and_resuming_the_places_that_they_had() 
 }
 
 #[test]
-fn who_is_resized_while_nothing_is_placed_is_adopted_afterwards() {
+fn a_container_resized_while_nothing_is_placed_is_adopted_afterwards() {
     check(
         &["a 2000", "b 1000", "restore", "a=3000", "b=1000", "resume", "sync"],
         expect![[r#"
@@ -184,7 +184,7 @@ fn check_read_back(seen: &str, is_described: bool, expected: Expect) {
 }
 
 #[test]
-fn who_does_not_run_where_he_should_is_named_and_written_again() {
+fn a_container_that_does_not_run_where_it_should_is_named_and_written_again() {
     check_read_back("0-3", true, expect![[""]]);
     check_read_back("", true, expect![[""]]);
     check_read_back(

@@ -114,7 +114,7 @@ fn one_container_is_narrowed_by_each_sync_that_follows_a_departure() {
 }
 
 #[test]
-fn who_is_immovable_or_left_alone_keeps_his_nodes() {
+fn a_container_that_is_immovable_or_left_alone_keeps_its_nodes() {
     for name in ["fixed", "left"] {
         let steps = ["a 6", "b 6", "x 6", &format!("{name} 3"), "-a", "-b", "-x", "status", "sync"];
         let mut world =
@@ -125,7 +125,7 @@ fn who_is_immovable_or_left_alone_keeps_his_nodes() {
 }
 
 #[test]
-fn nobody_is_narrowed_while_somebody_is_being_created() {
+fn no_container_is_narrowed_while_one_is_being_created() {
     check(
         true,
         &after_departures(&["pending 0", "sync"]),

@@ -32,7 +32,7 @@ fn check(on_no_capacity: OnNoCapacity, asked: &[(i64, &[(&str, &str)])], expecte
 }
 
 #[test]
-fn who_cannot_have_cpus_of_its_own_shares_where_the_configuration_says_so() {
+fn a_container_without_room_for_its_own_cpus_shares_where_the_configuration_says_so() {
     check(
         OnNoCapacity::Refuse,
         &[(3, &[]), (2, &[])],
@@ -55,7 +55,7 @@ fn who_cannot_have_cpus_of_its_own_shares_where_the_configuration_says_so() {
 }
 
 #[test]
-fn who_requires_something_of_its_cpus_is_refused_whatever_the_configuration_says() {
+fn a_requirement_of_exclusive_cpus_is_refused_whatever_the_configuration_says() {
     check(
         OnNoCapacity::Share,
         &[(3, &[]), (2, &[("require-isolated-cpus", "true")])],

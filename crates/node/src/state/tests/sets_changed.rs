@@ -15,7 +15,7 @@ fn told(world: &mut World, id: &str, cpus: &str, basis: u64) -> usize {
 }
 
 #[test]
-fn who_was_changed_past_the_runtime_is_told_again_unless_something_is_known_better() {
+fn a_set_changed_past_the_runtime_is_told_again_unless_something_is_known_better() {
     let mut world = small();
     let id = created(&mut world, 3, 0, 100);
     let now = world.state.steps;

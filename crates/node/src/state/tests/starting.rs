@@ -31,7 +31,7 @@ fn check(steps: &[&str], expected: Expect) {
 }
 
 #[test]
-fn who_lets_go_while_being_started_is_told_again_when_it_runs() {
+fn a_container_that_lets_go_while_being_started_is_told_again_when_it_runs() {
     check(
         &["its start begins", "an owner comes", "its start ends", "a sync"],
         expect![[r#"
@@ -79,7 +79,7 @@ fn a_restart_during_a_start_is_made_good_as_well() {
 }
 
 #[test]
-fn who_runs_where_it_is_to_is_not_told_again() {
+fn a_container_that_runs_where_it_should_is_not_told_again() {
     let mut world = small();
     let id = created(&mut world, 3, 0, 100);
     let step = world.state.step(Event::Started(id), Timestamp::UNIX_EPOCH);

@@ -36,7 +36,7 @@ fn check(steps: &[&str], expected: Expect) {
 }
 
 #[test]
-fn who_shares_leaves_cpus_and_gets_them_back() {
+fn a_shared_container_leaves_cpus_and_gets_them_back() {
     check(
         &["0-0,1", "1-3", "end"],
         expect![[r#"
@@ -52,7 +52,7 @@ fn who_shares_leaves_cpus_and_gets_them_back() {
 }
 
 #[test]
-fn nobody_leaves_all_of_his_cpus() {
+fn no_container_leaves_all_of_its_cpus() {
     check(
         &["0-0,1,2,3", "0-0,1,2", "own", "end"],
         expect![[r#"
@@ -69,7 +69,7 @@ fn nobody_leaves_all_of_his_cpus() {
 
 /// Each of them asks for one and a half of the two CPUs that are left.
 #[test]
-fn of_two_who_are_to_leave_the_same_cpus_only_those_go_who_fit_beside_each_other() {
+fn of_two_that_are_to_leave_the_same_cpus_only_those_go_that_fit_beside_each_other() {
     let mut state = state("numa:1 core:4 pu:1 mem:4");
     let ids = [0, 1].map(|pod: u64| {
         let mut container = new_container(&pod.to_string(), "c", 0, 0);
@@ -123,7 +123,7 @@ fn a_pause_and_a_restore_give_everything_back() {
 }
 
 #[test]
-fn who_owns_cpus_keeps_them() {
+fn an_exclusive_container_keeps_its_cpus() {
     let mut state = state("numa:1 core:4 pu:1 mem:4");
     let id = make(&mut state, 0, new_container("0", "own", 0, 2));
     let target = state.by_runtime_id[&id];
@@ -275,7 +275,7 @@ fn check_stage(steps: &[&str], expected: Expect) {
 }
 
 #[test]
-fn who_shares_goes_to_another_cache_or_another_node_and_comes_back() {
+fn a_shared_container_goes_to_another_cache_or_another_node_and_comes_back() {
     check_stage(
         &["share web 1000", "web leaves 0-3", "end", "web leaves 0-7", "end"],
         expect![[r#"
@@ -304,7 +304,7 @@ fn who_shares_goes_to_another_cache_or_another_node_and_comes_back() {
 
 /// Its own place is set aside for it all the time.
 #[test]
-fn who_shares_elsewhere_goes_home_when_its_request_does_not_fit_there_any_more() {
+fn a_moved_shared_container_goes_home_when_its_request_does_not_fit_there_any_more() {
     check_stage(
         &["share web 3000", "web leaves 0-7", "own db 5", "-db", "end"],
         expect![[r#"
@@ -321,7 +321,7 @@ fn who_shares_elsewhere_goes_home_when_its_request_does_not_fit_there_any_more()
 }
 
 #[test]
-fn who_is_to_leave_all_cpus_that_have_room_stays() {
+fn a_container_that_is_to_leave_all_cpus_with_room_stays() {
     check_stage(
         &["share web 3000", "share job 7000", "web leaves 0-7", "web leaves 0-15"],
         expect![[r#"

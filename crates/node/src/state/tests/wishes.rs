@@ -229,7 +229,7 @@ fn memory_is_of_the_kind_and_near_that_was_asked_for() {
 }
 
 #[test]
-fn who_is_immovable_makes_no_room() {
+fn an_immovable_container_makes_no_room() {
     let line = "pack:2 numa:1 core:4";
     for (immovable, expected) in [
         (
@@ -310,7 +310,7 @@ fn priorities_and_core_kinds_can_be_required() {
 }
 
 #[test]
-fn who_has_no_limit_bursts_as_far_as_it_says() {
+fn a_container_without_limit_bursts_as_far_as_it_says() {
     let line = "pack:2 numa:2 core:2";
     check(
         line,

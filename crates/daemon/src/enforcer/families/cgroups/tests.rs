@@ -138,7 +138,7 @@ fn the_limit_of_a_pod_stays_where_another_of_its_containers_needs_it() {
 }
 
 #[test]
-fn a_limit_is_lifted_for_who_owns_all_of_his_cpus_unless_somebody_says_no() {
+fn a_limit_is_lifted_for_an_owner_of_all_its_cpus_unless_a_setting_says_no() {
     let keeps = [("bayplan.dev/cpu-quota", "enable")];
     let occupants = || {
         vec![
@@ -197,7 +197,7 @@ fn bursts_and_memory_follow_the_configuration() {
 }
 
 #[test]
-fn isolation_is_for_who_owns_all_of_his_cpus() {
+fn isolation_is_for_owners_of_all_their_cpus() {
     let isolated = [("bayplan.dev/cpu-partition", "isolated")];
     let housekeeping = [
         ("cpu-load-balancing.crio.io", "enable"),

@@ -209,7 +209,7 @@ fn a_container_chooses_for_its_own_cpus() {
 }
 
 #[test]
-fn where_nobody_has_a_class_nothing_is_read() {
+fn where_no_container_has_a_class_nothing_is_read() {
     let (mut kernel, mut cache) = (FakeKernel::default(), PowerCache::default());
     let mut gathered = Gathered::default();
     let (config, occupancy) = (Config::default(), occupancy(vec![occupant("a", "1", "1", &[])]));

@@ -218,7 +218,7 @@ fn everything_is_given_back() {
 }
 
 #[test]
-fn who_comes_later_and_what_others_change_is_made_right() {
+fn later_containers_and_changes_of_others_are_made_right() {
     let mut node = Node::new(FakeResctrl::xeon(), CLASSES, &PODS);
     node.enforce();
     // As `kubectl exec` would: a process that no process in the container has made.
@@ -293,7 +293,7 @@ fn what_cannot_be_had_here_is_told() {
 
 /// Without classes, and with them: containers of classes in their groups.
 #[test]
-fn everybody_is_monitored_where_he_is() {
+fn each_container_is_monitored_where_it_is() {
     let mut node = Node::new(FakeResctrl::xeon(), MONITOR, &PODS[..3]);
     node.check_preview(expect![[r#"
         make   /sys/fs/resctrl/mon_groups/bayplan.b-id  (ns/b/b)
@@ -321,7 +321,7 @@ fn everybody_is_monitored_where_he_is() {
 
 /// The kernel walks over all threads of the node for each list of a group's.
 #[test]
-fn threads_of_groups_are_listed_for_who_is_new_and_at_sweeps() {
+fn threads_of_groups_are_listed_for_new_containers_and_at_sweeps() {
     let mut node = Node::new(FakeResctrl::xeon(), MONITOR, &PODS[..3]);
     let newcomer = node.occupancy.occupants.pop();
     let listed = |node: &mut Node, seconds: u64| {
@@ -348,7 +348,7 @@ fn threads_of_groups_are_listed_for_who_is_new_and_at_sweeps() {
 }
 
 #[test]
-fn who_has_no_threads_yet_is_looked_at_until_he_has_some() {
+fn a_container_without_threads_is_looked_at_until_it_has_some() {
     let mut node = Node::new(FakeResctrl::xeon(), MONITOR, &PODS[..1]);
     let cgroup = "sys/fs/cgroup/kubepods/pod-a/a-id";
     let empty = FakeResctrl::xeon();
@@ -363,7 +363,7 @@ fn who_has_no_threads_yet_is_looked_at_until_he_has_some() {
 }
 
 #[test]
-fn nobody_is_monitored_any_more() {
+fn no_container_is_monitored_any_more() {
     type Change = fn(&mut Node);
     let ways: [Change; 4] = [
         |node| node.config.enforcement = EnforcementMode::Off,
@@ -555,7 +555,7 @@ fn a_class_that_limits_nothing_is_a_refusal() {
 }
 
 #[test]
-fn a_class_that_nobody_was_moved_into_is_a_refusal() {
+fn a_class_that_no_container_was_moved_into_is_a_refusal() {
     let mut node = Node::new(FakeResctrl::xeon(), NARROWER, &[("hog", QosClass::BestEffort, "")]);
     node.occupancy.occupants[0].runtime_id = "elsewhere".to_owned();
     let why = node.refusal_of_cache();

@@ -1,4 +1,4 @@
-//! Where the lab keeps what takes long to make: outside of the source tree, so that a clean clone starts with it.
+//! Where the lab and its setup keep what takes long to make: outside of the source tree, so that a clean clone starts with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
