@@ -181,6 +181,16 @@ struct Written {
     at: Instant,
 }
 
+/// An object of another system, and what it was converted to.
+struct ConvertedObject {
+    name: ForeignName,
+    object: ForeignObject,
+    group: Option<String>,
+    /// As the daemon told it.
+    machine: String,
+    made: ConfigObject,
+}
+
 struct Agent<'a, D> {
     node: &'a str,
     accepted: &'a [Accepted],
@@ -190,8 +200,8 @@ struct Agent<'a, D> {
     world: watch::Receiver<World>,
     /// Since when the chosen object has this name and generation.
     seen: Option<((String, i64), Instant)>,
-    /// The last object of another system, the node's group, and what it was converted to.
-    converted: Option<(ForeignName, ForeignObject, Option<String>, ConfigObject)>,
+    /// The last object of another system that was converted.
+    converted: Option<ConvertedObject>,
     /// The object that the daemon was last found to have as it is.
     held: Option<ConfigObject>,
     conditions: Option<Vec<Condition>>,
@@ -283,7 +293,7 @@ impl<'a, D: Daemon> Agent<'a, D> {
         }
     }
 
-    /// The object of another system as a configuration; the same as before if it is the same, for the same group.
+    /// The object of another system as a configuration; the same as before if it is the same, for the same group and machine. Amounts of CPUs mean others on another machine.
     ///
     /// # Errors
     /// The daemon does not tell of the machine, without which amounts of CPUs mean nothing.
@@ -294,19 +304,30 @@ impl<'a, D: Daemon> Agent<'a, D> {
         found: &ForeignObject,
     ) -> Result<ConfigObject, String> {
         let group = name.group(node);
-        if let Some((known, object, of_group, converted)) = &self.converted
-            && (known, object, of_group.as_deref()) == (name, found, group)
-        {
-            return Ok(converted.clone());
-        }
+        let known = self
+            .converted
+            .as_ref()
+            .filter(|it| (&it.name, &it.object, it.group.as_deref()) == (name, found, group));
+        let machine = match (self.machine().await, known) {
+            (Ok(machine), Some(known)) if known.machine != machine => machine,
+            (_, Some(known)) => return Ok(known.made.clone()),
+            (machine, None) => machine?,
+        };
+        let made = convert_foreign(name, found, node, &machine, self.convert);
+        self.converted = Some(ConvertedObject {
+            name: name.clone(),
+            object: found.clone(),
+            group: group.map(str::to_owned),
+            machine,
+            made: made.clone(),
+        });
+        Ok(made)
+    }
+
+    /// The machine that the daemon places on, which changes only when its CPUs or memory nodes do.
+    async fn machine(&self) -> Result<String, String> {
         let machine = self.daemon.ask(Method::Get, "/api/v1/machine", String::new()).await?;
-        if !machine.is_good() {
-            return Err(machine.text());
-        }
-        let object = convert_foreign(name, found, node, &machine.text(), self.convert);
-        self.converted =
-            Some((name.clone(), found.clone(), group.map(str::to_owned), object.clone()));
-        Ok(object)
+        if machine.is_good() { Ok(machine.text()) } else { Err(machine.text()) }
     }
 
     /// `None`: nothing in the cluster is for this node.
@@ -501,13 +522,13 @@ mod tests {
     use super::*;
     use crate::foreign::{Converted, ForeignKind, Question, candidates};
 
-    /// Tells of its machine from the second question on.
+    /// Tells of this machine, but not of 0.
     #[derive(Default)]
-    struct Slow(AtomicU32);
+    struct Changing(AtomicU32);
 
-    impl Daemon for Slow {
+    impl Daemon for Changing {
         async fn ask(&self, _: Method, _: &str, _: String) -> Result<Answer, String> {
-            let number = self.0.fetch_add(1, Ordering::Relaxed);
+            let number = self.0.load(Ordering::Relaxed);
             let status = if number == 0 { 503 } else { 200 };
             Ok(Answer { status, body: format!("machine {number}").into_bytes() })
         }
@@ -519,7 +540,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_is_converted_with_the_machine_and_anew_for_another_group() {
+    async fn an_object_is_converted_with_the_machine_and_anew_for_another_one_or_another_group() {
         let options = AgentOptions {
             node: "n".to_owned(),
             start_within: Duration::ZERO,
@@ -529,7 +550,7 @@ mod tests {
             accepted: vec!["nri-plugins".parse().unwrap()],
             convert,
         };
-        let (cluster, daemon) = (Cluster::unreachable("n"), Slow::default());
+        let (cluster, daemon) = (Cluster::unreachable("n"), Changing::default());
         let mut agent = Agent::new(&options, &cluster, &daemon, watch::channel(World::default()).1);
         let node = |group: &str| {
             let labels = BTreeMap::from([("config.nri/group".to_owned(), group.to_owned())]);
@@ -538,12 +559,17 @@ mod tests {
         let name = candidates(&options.accepted, &node("a")).remove(0);
         let object = json!({ "metadata": { "name": "node.n" }, "spec": {} });
         let object = ForeignObject::read(&object, ForeignKind::Balloons);
-        for (group, expected) in [
-            ("a", Err("machine 0")),
-            ("a", Ok("Some(\"a\") Some(\"machine 1\")")),
-            ("a", Ok("Some(\"a\") Some(\"machine 1\")")),
-            ("b", Ok("Some(\"b\") Some(\"machine 2\")")),
+        for (group, machine, expected) in [
+            ("a", 0, Err("machine 0")),
+            ("a", 1, Ok("Some(\"a\") Some(\"machine 1\")")),
+            ("a", 1, Ok("Some(\"a\") Some(\"machine 1\")")),
+            // Issue 34: after hot-plug it was as for the machine of before.
+            ("a", 2, Ok("Some(\"a\") Some(\"machine 2\")")),
+            ("a", 0, Ok("Some(\"a\") Some(\"machine 2\")")),
+            ("b", 0, Err("machine 0")),
+            ("b", 2, Ok("Some(\"b\") Some(\"machine 2\")")),
         ] {
+            daemon.0.store(machine, Ordering::Relaxed);
             let found = agent.converted(&node(group), &name, &object).await;
             let found = found.as_ref().map(|it| it.text.as_str()).map_err(String::as_str);
             assert_eq!(found, expected, "{group}");

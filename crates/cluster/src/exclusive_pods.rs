@@ -4,11 +4,12 @@
 //! A pod that is Pending does not count, but is on its way to what it asks for; one that has ended does until its object goes away. Of init containers only those that keep running count.
 //! Extended resources count where a zone lists them. Releases of scheduler-plugins up to 0.34 count all of them, and all init containers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::koordinator::booked;
 use crate::quantity::{is_count, is_positive, milli};
 
 /// What a pod holds as long as its object is there.
@@ -22,6 +23,8 @@ pub(crate) struct Holding {
     pub(crate) is_coming: bool,
     /// What its containers request of CPU time, in thousandths.
     pub(crate) cpu_milli: u64,
+    /// What of that Koordinator's scheduler has set aside on NUMA nodes, in thousandths.
+    pub(crate) booked: BTreeMap<u32, u64>,
 }
 
 impl Holding {
@@ -33,7 +36,11 @@ impl Holding {
         let spec = pod.spec.as_ref()?;
         let stays = |it: &&Container| it.restart_policy.as_deref() == Some("Always");
         let init = spec.init_containers.iter().flatten().filter(stays);
-        let mut holding = Holding { is_coming: phase == "Pending", ..Holding::default() };
+        let mut holding = Holding {
+            is_coming: phase == "Pending",
+            booked: pod.metadata.annotations.as_ref().map(booked).unwrap_or_default(),
+            ..Holding::default()
+        };
         for (name, Quantity(amount)) in init.chain(&spec.containers).flat_map(requests) {
             let is_own = match name.as_str() {
                 "cpu" => is_count(amount),

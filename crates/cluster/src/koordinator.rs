@@ -7,17 +7,24 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_types::{CpuSet, ParseSetError};
+use bayplan_types::{CpuId, CpuSet, ParseSetError};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
 
-use crate::node_topology::{Zone, ZoneReport};
+use crate::node_topology::{Owner, Zone, ZoneReport};
+use crate::quantity::milli;
 
+/// On a pod: what the scheduler has decided for it.
+const RESOURCE_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 const CPU_TOPOLOGY: &str = "node.koordinator.sh/cpu-topology";
 const POD_CPU_ALLOCS: &str = "node.koordinator.sh/pod-cpu-allocs";
 const CPU_SHARED_POOLS: &str = "node.koordinator.sh/cpu-shared-pools";
 const BE_CPU_SHARED_POOLS: &str = "node.koordinator.sh/be-cpu-shared-pools";
 const CPU_BASIC_INFO: &str = "node.koordinator.sh/cpu-basic-info";
 const CPU_MANAGER_POLICY: &str = "kubelet.koordinator.sh/cpu-manager-policy";
+/// On a Node, and copied from there.
+const RESERVATION: &str = "node.koordinator.sh/reservation";
+const SYSTEM_QOS: &str = "node.koordinator.sh/system-qos-resource";
 
 /// Of the daemon's answer to `GET /api/v1/features`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -94,19 +101,110 @@ fn is_false(it: &bool) -> bool {
     !it
 }
 
-/// All annotations.
+/// CPUs that a Node sets aside, for the system or for pods of class SYSTEM (koordinator, `pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go`).
+#[derive(Default)]
+struct SetAside {
+    /// Copies for the NodeResourceTopology.
+    copies: BTreeMap<&'static str, String>,
+    /// They are in no shared pool.
+    cpus: CpuSet,
+}
+
+impl SetAside {
+    /// As the Node's annotations say; what cannot be read counts for nothing, as with koordlet.
+    fn of(node: &BTreeMap<String, String>, topology: &[CpuInfo]) -> SetAside {
+        let said = |name: &str| serde_json::from_str::<Json>(node.get(name)?).ok();
+        let list = |json: &Json, key: &str| json.get(key)?.as_str()?.parse::<CpuSet>().ok();
+        let mut aside = SetAside::default();
+        let reserved = said(RESERVATION).map(|it| {
+            let listed = list(&it, "reservedCPUs").filter(|it| !it.is_empty());
+            listed.unwrap_or_else(|| lowest(topology, reserved_count(&it)))
+        });
+        if let Some(cpus) = reserved.filter(|it| !it.is_empty()) {
+            let copy = json!({ "reservedCPUs": cpus.to_string() });
+            aside.copies.insert(RESERVATION, copy.to_string());
+            aside.cpus.union_with(&cpus);
+        }
+        if let Some(json) = said(SYSTEM_QOS)
+            && let Some(cpus) = list(&json, "cpuset").filter(|it| !it.is_empty())
+        {
+            // Its default.
+            if json.get("cpusetExclusive").and_then(Json::as_bool).unwrap_or(true) {
+                aside.cpus.union_with(&cpus);
+            }
+            aside.copies.insert(SYSTEM_QOS, json.to_string());
+        }
+        aside
+    }
+}
+
+/// Whole CPUs that hold the reserved CPU time.
+fn reserved_count(reservation: &Json) -> usize {
+    let cpu = reservation.pointer("/resources/cpu").map(amount_of).unwrap_or_default();
+    usize::try_from(cpu.div_ceil(1000)).unwrap_or(usize::MAX)
+}
+
+/// In thousandths; numbers are amounts, too.
+fn amount_of(json: &Json) -> u64 {
+    json.as_str().map_or_else(|| milli(&json.to_string()), milli)
+}
+
+/// So many CPUs as kubelet would take of a machine that is free: core by core, package by package.
+fn lowest(topology: &[CpuInfo], count: usize) -> CpuSet {
+    let mut cpus = topology.to_vec();
+    cpus.sort_by_key(|it| (it.socket, it.core, it.id));
+    cpus.iter().take(count).map(|it| CpuId(it.id)).collect()
+}
+
+/// CPU time by NUMA node that Koordinator's scheduler has set aside in its own books for a pod for which it has chosen no CPUs (`resource-status`), in thousandths.
+pub(crate) fn booked(annotations: &BTreeMap<String, String>) -> BTreeMap<u32, u64> {
+    let status = annotations.get(RESOURCE_STATUS);
+    let status: Json = status.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
+    if status.get("cpuset").and_then(Json::as_str).is_some_and(|it| !it.is_empty()) {
+        return BTreeMap::new();
+    }
+    let nodes = status.get("numaNodeResources").and_then(Json::as_array);
+    let amount = |it: &Json| {
+        let node = it.get("node")?.as_u64()?.try_into().ok()?;
+        Some((node, amount_of(it.pointer("/resources/cpu")?)))
+    };
+    nodes.into_iter().flatten().filter_map(amount).collect()
+}
+
+/// Gives zones back what the reader subtracts twice: the CPUs of owners that are in its own books, too. `booked`: of an owner.
+pub(crate) fn count_booked_once<'a>(
+    report: &mut ZoneReport,
+    booked: impl Fn(&Owner) -> Option<&'a BTreeMap<u32, u64>>,
+) -> Result<(), ParseSetError> {
+    for owner in &report.owners {
+        let Some(booked) = booked(owner) else { continue };
+        let owned: CpuSet = owner.cpus.parse()?;
+        for zone in &mut report.zones {
+            let here = owned.intersection(&zone.cpus.parse()?).len();
+            let here = u64::try_from(here).unwrap_or(u64::MAX).saturating_mul(1000);
+            let twice = booked.get(&zone.node).copied().unwrap_or_default().min(here);
+            let allocatable = &mut zone.cpu_milli.allocatable;
+            *allocatable = allocatable.saturating_add(twice);
+        }
+    }
+    Ok(())
+}
+
+/// All annotations; `node`: those of the Node.
 ///
 /// # Errors
 /// The daemon has told a list of CPUs that is none.
 pub(crate) fn annotations(
     report: &ZoneReport,
     features: &Features,
+    node: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<&'static str, String>, ParseSetError> {
     let mut detail: Vec<CpuInfo> = Vec::new();
     for zone in &report.zones {
         detail.extend(cpus_of(zone)?);
     }
     detail.sort();
+    let aside = SetAside::of(node, &detail);
     let alloc = report.owners.iter().map(|it| PodCpuAlloc {
         namespace: &it.namespace,
         name: &it.name,
@@ -123,15 +221,17 @@ pub(crate) fn annotations(
         cat_l3_cbm_mask: &of.l3_mask,
         vendor_id: &of.vendor,
     };
-    let shared = text(&pools(report)?);
-    Ok(BTreeMap::from([
+    let shared = text(&pools(report, &aside.cpus)?);
+    let mut all = BTreeMap::from([
         (CPU_TOPOLOGY, text(&CpuTopology { detail })),
         (POD_CPU_ALLOCS, text(&alloc.collect::<Vec<_>>())),
         (CPU_SHARED_POOLS, shared.clone()),
         (BE_CPU_SHARED_POOLS, shared),
         (CPU_MANAGER_POLICY, text(&policy)),
         (CPU_BASIC_INFO, text(&basics)),
-    ]))
+    ]);
+    all.extend(aside.copies);
+    Ok(all)
 }
 
 fn text(value: &impl Serialize) -> String {
@@ -148,10 +248,10 @@ fn cpus_of(zone: &Zone) -> Result<Vec<CpuInfo>, ParseSetError> {
 }
 
 /// CPUs that containers share, by NUMA node. Those that are lent to BestEffort containers are not in it: they come and go each second, and every change would be written.
-fn pools(report: &ZoneReport) -> Result<Vec<CpuSharedPool>, ParseSetError> {
+fn pools(report: &ZoneReport, aside: &CpuSet) -> Result<Vec<CpuSharedPool>, ParseSetError> {
     let mut pools = Vec::new();
     for zone in &report.zones {
-        let cpus: CpuSet = zone.shared_cpus.parse()?;
+        let cpus = zone.shared_cpus.parse::<CpuSet>()?.difference(aside);
         let socket = zone.cores.first().map_or(0, |it| it.package);
         if !cpus.is_empty() {
             pools.push(CpuSharedPool { socket, node: zone.node, cpuset: cpus.to_string() });
@@ -184,7 +284,7 @@ mod tests {
 
     fn check(report: &ZoneReport, features: &str, expected: expect_test::Expect) {
         let features: Features = serde_json::from_str(features).unwrap();
-        let found = annotations(report, &features).unwrap();
+        let found = annotations(report, &features, &BTreeMap::new()).unwrap();
         let lines = found.iter().map(|(name, value)| format!("{name} {value}\n"));
         expected.assert_eq(&lines.collect::<String>());
     }
@@ -216,6 +316,72 @@ mod tests {
                 node.koordinator.sh/pod-cpu-allocs []
             "#]],
         );
+    }
+
+    /// Issue 34: the Node's reservation was not copied.
+    #[test]
+    fn what_the_node_sets_aside_is_copied_and_in_no_shared_pool() {
+        let report: ZoneReport = serde_json::from_str(REPORT).unwrap();
+        let pools =
+            r#"[{"socket":0,"node":0,"cpuset":"5"},{"socket":1,"node":1,"cpuset":"3,6-7"}]"#;
+        let one = r#"[{"socket":1,"node":1,"cpuset":"3,6-7"}]"#;
+        let last = r#"[{"socket":0,"node":0,"cpuset":"5"},{"socket":1,"node":1,"cpuset":"3"}]"#;
+        for (name, said, copy, shared) in [
+            (RESERVATION, r#"{"reservedCPUs":"0,5"}"#, Some(r#"{"reservedCPUs":"0,5"}"#), one),
+            (
+                RESERVATION,
+                r#"{"resources":{"cpu":"3500m"},"applyPolicy":"Default"}"#,
+                Some(r#"{"reservedCPUs":"0-1,4-5"}"#),
+                one,
+            ),
+            (RESERVATION, r#"{"resources":{"memory":"1Gi"}}"#, None, pools),
+            (RESERVATION, "much", None, pools),
+            (SYSTEM_QOS, r#"{"cpuset":"6-7"}"#, Some(r#"{"cpuset":"6-7"}"#), last),
+            (
+                SYSTEM_QOS,
+                r#"{"cpuset":"6-7","cpusetExclusive":false}"#,
+                Some(r#"{"cpuset":"6-7","cpusetExclusive":false}"#),
+                pools,
+            ),
+            (SYSTEM_QOS, r#"{"cpuset":"six"}"#, None, pools),
+        ] {
+            let node = BTreeMap::from([(name.to_owned(), said.to_owned())]);
+            let found = annotations(&report, &Features::default(), &node).unwrap();
+            assert_eq!(found.get(name).map(String::as_str), copy, "{said}");
+            for name in [CPU_SHARED_POOLS, BE_CPU_SHARED_POOLS] {
+                assert_eq!(found[name], shared, "{said}");
+            }
+        }
+    }
+
+    /// Issue 34: the reader subtracts the CPUs of an owner, and what it has set aside for the same pod.
+    #[test]
+    fn a_pod_in_the_readers_books_is_subtracted_once() {
+        let of = |status: &str| booked(&[(RESOURCE_STATUS.to_owned(), status.to_owned())].into());
+        for (status, expected) in [
+            (r#"{"numaNodeResources":[{"node":0,"resources":{"cpu":"4"}}]}"#, [5000, 4000]),
+            (r#"{"numaNodeResources":[{"node":1,"resources":{"cpu":500e-3}}]}"#, [4000, 4500]),
+            (
+                r#"{"cpuset":"","numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":1}}]}"#,
+                [5000, 5000],
+            ),
+            (
+                r#"{"cpuset":"1-2","numaNodeResources":[{"node":0,"resources":{"cpu":"2"}}]}"#,
+                [4000, 4000],
+            ),
+            (
+                r#"{"numaNodeResources":[{"node":7,"resources":{"cpu":"2"}},{"node":0}]}"#,
+                [4000, 4000],
+            ),
+            ("[]", [4000, 4000]),
+        ] {
+            let mut report: ZoneReport = serde_json::from_str(REPORT).unwrap();
+            count_all_cpus(&mut report).unwrap();
+            let booked = of(status);
+            count_booked_once(&mut report, |it| (it.name == "web").then_some(&booked)).unwrap();
+            let all = report.zones.iter().map(|it| it.cpu_milli.allocatable).take(2);
+            assert_eq!(all.collect::<Vec<u64>>(), expected, "{status}");
+        }
     }
 
     #[test]

@@ -18,9 +18,10 @@ use tokio::time::{Instant, sleep};
 use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, ask_json};
 use crate::exclusive_pods::Holding;
-use crate::koordinator::{Features, annotations, count_all_cpus};
+use crate::koordinator::{Features, annotations, count_all_cpus, count_booked_once};
 use crate::node_pods::{ByPod, watch_pods};
-use crate::node_topology::{ZoneReport, fingerprint, node_topology};
+use crate::node_topology::{Owner, ZoneReport, fingerprint, node_topology};
+use crate::object::NodeObject;
 use crate::said::Said;
 use crate::watching::{LOOK, REPAIR, World, spread};
 
@@ -112,7 +113,7 @@ impl<D: Daemon> Publisher<'_, D> {
         let node = self.world.borrow_and_update().node.clone();
         let pods = self.pods.borrow_and_update().clone();
         let (Some(node), Some(pods)) = (node, pods) else { return Duration::ZERO };
-        let (mut report, annotations) = match self.ask().await {
+        let (mut report, annotations) = match self.ask(&node, &pods).await {
             Ok(told) => told,
             Err(error) => {
                 self.say("daemon", &format!("no NodeResourceTopology is written: {error}"));
@@ -173,7 +174,11 @@ impl<D: Daemon> Publisher<'_, D> {
     }
 
     /// The daemon's figures, and the annotations.
-    async fn ask(&mut self) -> Result<(ZoneReport, Annotations), String> {
+    async fn ask(
+        &mut self,
+        node: &NodeObject,
+        pods: &BTreeMap<(String, String), Holding>,
+    ) -> Result<(ZoneReport, Annotations), String> {
         let mut report = zones(self.daemon, None).await?;
         if !self.is_for_koordinator {
             return Ok((report, Annotations::new()));
@@ -186,8 +191,12 @@ impl<D: Daemon> Publisher<'_, D> {
             }
         };
         let (features, _) = self.features.insert(features);
-        let told = annotations(&report, features)
-            .and_then(|told| count_all_cpus(&mut report).map(|()| told));
+        let booked = |it: &Owner| Some(&pods.get(&(it.namespace.clone(), it.name.clone()))?.booked);
+        let told = annotations(&report, features, &node.annotations).and_then(|told| {
+            count_all_cpus(&mut report)?;
+            count_booked_once(&mut report, booked)?;
+            Ok(told)
+        });
         Ok((report, told.map_err(|error| format!("the daemon's CPUs cannot be read: {error}"))?))
     }
 

@@ -18,16 +18,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 
 use self::colocation::Known;
@@ -45,10 +46,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// The API server waits no longer for an answer.
 const REVIEW_TIME_MAX: Duration = Duration::from_secs(2);
-/// Of all bodies that are read and answered at the same time, in KiB: one of the largest, or several dozens of usual pods.
+/// Of all bodies that have come and are not answered, in KiB: one of the largest, or hundreds of usual pods.
 const BODIES_KIB_MAX: u32 = 4 << 10;
-/// A small body costs as much as this, in KiB.
-const BODY_KIB_MIN: u32 = 64;
 /// Profiles that are not listed after this time are not waited for: their kind may not be installed.
 const PROFILES_WAIT: Duration = Duration::from_secs(30);
 
@@ -134,16 +133,39 @@ fn routes(known: watch::Receiver<Known>) -> Router {
 
 /// Answers while there is room for the body, and in time.
 async fn bound(State(bodies): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
-    let length = request.headers().get(header::CONTENT_LENGTH);
-    let length = length.and_then(|it| it.to_str().ok()?.parse::<u32>().ok());
-    // A body of unknown length may be the largest.
-    let size = length.map_or(BODIES_KIB_MAX, |it| it.div_ceil(1 << 10));
-    let size = size.clamp(BODY_KIB_MIN, BODIES_KIB_MAX);
     let answered = timeout(REVIEW_TIME_MAX, async {
-        let _room = bodies.acquire_many(size).await;
-        next.run(request).await
+        let (head, body) = request.into_parts();
+        match read_body(body, &bodies).await {
+            Ok((body, _room)) => next.run(Request::from_parts(head, Body::from(body))).await,
+            Err(status) => status.into_response(),
+        }
     });
     answered.await.unwrap_or_else(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())
+}
+
+/// The body, and its room among all bodies. What has not come takes none, however long it says that it will be.
+async fn read_body(
+    body: Body,
+    bodies: &Semaphore,
+) -> Result<(Vec<u8>, Option<SemaphorePermit<'_>>), StatusCode> {
+    let (mut read, mut room) = (Vec::new(), None::<SemaphorePermit<'_>>);
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.try_next().await.map_err(|_| StatusCode::BAD_REQUEST)? {
+        let size = read.len() + part.len();
+        if size > REVIEW_MAX {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        let has = room.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let more = u32::try_from(size.div_ceil(1 << 10).saturating_sub(has));
+        let more = bodies.acquire_many(more.unwrap_or(BODIES_KIB_MAX)).await;
+        let more = more.map_err(|_closed| StatusCode::SERVICE_UNAVAILABLE)?;
+        match &mut room {
+            Some(room) => room.merge(more),
+            None => room = Some(more),
+        }
+        read.extend_from_slice(&part);
+    }
+    Ok((read, room))
 }
 
 /// Looks at what is stored, and makes it the server's certificate.

@@ -297,11 +297,12 @@ impl Gate {
     /// would be those of before, or what cgroup settings tell, until the next list.
     async fn see_pod(&self, container_id: &str, resources: Resources) {
         let Some(pods) = self.pods.as_ref().filter(|it| it.has_kubelet()) else { return };
-        let asked = Timestamp::now();
         let deadline = Instant::now() + PATIENCE;
         let question = Event::ResizeAsked(container_id.to_owned(), resources);
         let answered = self.ask(question, deadline).await;
         let Ok(Answer::PodUid(Some(uid))) = answered else { return };
+        // After the state has heard of the resize, so that it knows which answers are newer.
+        let asked = Timestamp::now();
         if let Ok(Some(pod)) = timeout_at(deadline, pods.pod_now(&uid)).await {
             let seen = Event::PodsSeen(vec![pod], asked);
             // What is decided later is decided after this.

@@ -53,9 +53,7 @@ impl InEvent for Gate {
         self.metrics.nri.registered(true);
         tracing::info!("registered with the runtime as an NRI plugin");
         self.tell_again();
-        if self.link.ends_creations_first.load(Ordering::Relaxed) {
-            self.send(Event::Reconnected);
-        }
+        self.settled();
         // Containers may have been created before this connection without being asked about; those of the last moment are listed a little later.
         self.sync_soon.notify_one();
         let soon = Arc::clone(&self.sync_soon);
@@ -78,6 +76,12 @@ impl InEvent for Gate {
             tracing::warn!(
                 "not registered as an NRI plugin: {why}; containers that are created now are placed once it is"
             );
+        }
+    }
+
+    fn settled(&self) {
+        if self.link.ends_creations_first.load(Ordering::Relaxed) {
+            self.send(Event::Reconnected);
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) fn why(evidence: Evidence) -> WhyView {
         rebalance: explanation.rebalance,
         measured,
         absent,
+        left_out: 0,
     }
 }
 

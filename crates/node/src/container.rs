@@ -53,6 +53,8 @@ pub(crate) struct Container {
     pub(crate) doubted_at: Option<Timestamp>,
     /// What kubelet's own update under way carries.
     pub(crate) update: Option<Pinning>,
+    /// The resize about which kubelet was asked last, if that is not made yet.
+    pub(crate) asked: Option<AskedResize>,
     /// The resize that was refused last, if kubelet has not given it up.
     pub(crate) refused: Option<RefusedResize>,
     /// It was written to when it existed and did not run yet.
@@ -102,6 +104,15 @@ pub(crate) fn warning_notes(spec: &NewContainer, warnings: &[Warning]) -> Vec<No
         message: format!("{}: {}", full_name(spec), warning.text),
     };
     warnings.iter().map(note).collect()
+}
+
+/// A resize before which kubelet is asked for the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AskedResize {
+    /// When the resize was heard of.
+    pub(crate) at: Timestamp,
+    /// Kubelet has told the pod as it was then or later.
+    pub(crate) is_told: bool,
 }
 
 /// A resize that kubelet asks for again and again.

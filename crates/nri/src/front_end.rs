@@ -51,6 +51,8 @@ pub trait InEvent: Agent {
     fn synchronized(&self);
     /// There is no connection.
     fn lost(&self, why: &str);
+    /// While this connection holds, the last answer of an earlier one has come to its end: creations of that one are in doubt only since now. Must not wait.
+    fn settled(&self);
     /// These other plugins have had their say about a container that is being created. Must not wait.
     fn beside(&self, others: Vec<OtherPlugin>);
     /// The runtime has taken back the creation of this container after it was answered: another plugin sets the same, or the runtime has failed. `set_before`: CPUs that another
@@ -90,6 +92,8 @@ struct Known {
     /// Updates that the runtime is making, by the container's id.
     updating: BTreeMap<String, Updating>,
     updates: u64,
+    /// There is a connection, and it is synchronized.
+    is_registered: bool,
     /// Creations of a container of a pod until now, where the runtime does not tell.
     attempts: BTreeMap<(String, String), u32>,
 }
@@ -343,10 +347,12 @@ impl<A: InEvent> Hooks for FrontEnd<A> {
     }
 
     fn synchronized(&self) {
+        self.known().is_registered = true;
         self.agent.synchronized();
     }
 
     fn lost(&self, why: &str) {
+        self.known().is_registered = false;
         self.agent.lost(why);
     }
 
@@ -367,6 +373,10 @@ impl<A: InEvent> Hooks for FrontEnd<A> {
         }
         for id in updates {
             self.agent.resized(&id, false).await;
+        }
+        // Told after the doubts, because the registration was told before them.
+        if self.known().is_registered {
+            self.agent.settled();
         }
     }
 

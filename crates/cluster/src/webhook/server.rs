@@ -2,7 +2,8 @@
 //!
 //! Connections that were made keep the certificate that they began with; each new one has the latest.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ use tokio_rustls::server::TlsStream;
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Handshakes at a time; further connections wait in the socket.
 const HANDSHAKES_MAX: usize = 256;
+/// Handshakes of one address at a time; what it begins beyond is cut off, so that others have room.
+const HANDSHAKES_OF_ONE_MAX: usize = 64;
 /// After the kernel had no descriptor for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -69,6 +72,16 @@ pub struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,
     handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
+    /// Each handshake of an address has a clone.
+    addresses: BTreeMap<IpAddr, Arc<()>>,
+}
+
+/// A host has a network of 64 bits to itself in IPv6.
+fn host_of(from: SocketAddr) -> IpAddr {
+    match from.ip().to_canonical() {
+        IpAddr::V6(it) => Ipv6Addr::from_bits(it.to_bits() & (u128::MAX << 64)).into(),
+        it => it,
+    }
 }
 
 impl TlsListener {
@@ -80,12 +93,19 @@ impl TlsListener {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(certificate));
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(TlsListener { tcp, acceptor, handshakes: JoinSet::new() })
+        Ok(TlsListener { tcp, acceptor, handshakes: JoinSet::new(), addresses: BTreeMap::new() })
     }
 
     fn begin(&mut self, stream: TcpStream, from: SocketAddr) {
-        let acceptor = self.acceptor.clone();
+        self.addresses.retain(|_, it| Arc::strong_count(it) > 1);
+        let held = self.addresses.entry(host_of(from)).or_default();
+        if Arc::strong_count(held) > HANDSHAKES_OF_ONE_MAX {
+            tracing::debug!(%from, "cut off: too many handshakes of its address are under way");
+            return;
+        }
+        let (held, acceptor) = (Arc::clone(held), self.acceptor.clone());
         self.handshakes.spawn(async move {
+            let _held = held;
             let shaken = timeout(HANDSHAKE_MAX, acceptor.accept(stream)).await;
             match shaken {
                 Ok(Ok(stream)) => Some((stream, from)),

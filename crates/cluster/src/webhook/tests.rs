@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::FutureExt as _;
 use serde_json::{Value as Json, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -186,16 +187,49 @@ async fn bodies_that_do_not_come_end_and_others_wait_for_their_room() {
     let address = tcp.local_addr().unwrap();
     let routes = routes(watch::channel(Known::default()).1);
     let served = tokio::spawn(async move { axum::serve(tcp, routes).await });
-    let begun = std::time::Instant::now();
-    let stalled = tokio::spawn(answer(address, REVIEW_MAX, "{"));
-    // It has the room of all.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let small = answer(address, review().len(), &review()).await;
-    assert_eq!(small, "HTTP/1.1 200 OK");
-    assert!(begun.elapsed() >= REVIEW_TIME_MAX, "{:?}", begun.elapsed());
-    assert_eq!(stalled.await.unwrap(), "HTTP/1.1 503 Service Unavailable");
+    // Issue 34: one that only said how long it would be had the room of all, too.
+    let most = "x".repeat(REVIEW_MAX - 1);
+    for (begin, others_wait) in [("{", false), (most.as_str(), true)] {
+        let (begun, begin) = (std::time::Instant::now(), begin.to_owned());
+        let stalled = tokio::spawn(async move { answer(address, REVIEW_MAX, &begin).await });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let small = answer(address, review().len(), &review()).await;
+        assert_eq!(small, "HTTP/1.1 200 OK");
+        let took = begun.elapsed();
+        assert_eq!(took >= REVIEW_TIME_MAX, others_wait, "{took:?}");
+        assert_eq!(stalled.await.unwrap(), "HTTP/1.1 503 Service Unavailable");
+    }
     let large = answer(address, REVIEW_MAX + 1, &"x".repeat(REVIEW_MAX + 1)).await;
     assert_eq!(large, "HTTP/1.1 413 Payload Too Large");
+    served.abort();
+}
+
+/// Issue 34: one address could hold every handshake.
+#[tokio::test]
+async fn one_address_does_not_hold_all_handshakes() {
+    let first = stored(None, 0);
+    let certificate = Certificate::default();
+    certificate.set(&first.leaf, &first.leaf_key).unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = tcp.local_addr().unwrap();
+    let listener = TlsListener::new(tcp, certificate).unwrap();
+    let routes = routes(watch::channel(Known::default()).1);
+    let served = tokio::spawn(async move { axum::serve(listener, routes).await });
+    let silent = (0..300).map(|_| async move {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        socket.connect(address).await.unwrap()
+    });
+    let mut silent = futures::future::join_all(silent).await;
+    let (connector, review) = (connector(&first.ca), review());
+    let asked = timeout(Duration::from_secs(4), ask(&connector, address, &review));
+    let (answer, _) = asked.await.unwrap().unwrap();
+    assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    // The first of them are waited for, the last are cut off.
+    let mut one = [0];
+    let last = silent.pop().unwrap().read(&mut one).now_or_never();
+    assert!(silent[0].read(&mut one).now_or_never().is_none());
+    assert!(matches!(last, Some(Ok(0) | Err(_))), "{last:?}");
     served.abort();
 }
 

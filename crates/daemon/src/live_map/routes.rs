@@ -218,6 +218,7 @@ pub(crate) async fn why(
     let (Some(mut found), Some(status)) = (found, api.told_status().await) else {
         return stopping();
     };
+    let left_out = found.len().saturating_sub(MATCHES_MAX);
     found.truncate(MATCHES_MAX);
     let asked = api.clone();
     let worked_out = blocking(move || {
@@ -225,7 +226,7 @@ pub(crate) async fn why(
         if sight(reach) == Sight::WithoutAnnotations {
             found.iter_mut().for_each(leave_out_annotations);
         }
-        whys(&asked, found, &status)
+        with_left_out(whys(&asked, found, &status), left_out)
     });
     match worked_out.await {
         Some(whys) => Json(whys).into_response(),
@@ -248,6 +249,14 @@ async fn turn(
         Reach::Socket => Ok(None),
         Reach::Loopback | Reach::Network => questions.acquire().await.map(Some),
     }
+}
+
+/// The last of them says how many more there are.
+fn with_left_out(mut told: Vec<WhyView>, left_out: usize) -> Vec<WhyView> {
+    if let Some(last) = told.last_mut() {
+        last.left_out = left_out;
+    }
+    told
 }
 
 fn whys(api: &Api, found: Vec<Explanation>, status: &Status) -> Vec<WhyView> {
@@ -289,6 +298,29 @@ mod tests {
     use futures::FutureExt as _;
 
     use super::*;
+
+    /// Issue 34: sixteen of seventeen were told, and nothing said so.
+    #[test]
+    fn the_last_of_many_says_how_many_were_left_out() {
+        let of = |name: &str| {
+            let decided = serde_json::json!({"at": "1970-01-01T00:00:00Z", "asked": "", "outcome": "", "pools": []});
+            let gone = serde_json::json!({"container": name, "now": null, "decision": decided});
+            WhyView::of_gone(serde_json::from_value(gone).unwrap())
+        };
+        for (left_out, expected) in [(0, ""), (1, "1 more of this name are left out")] {
+            let told = with_left_out(vec![of("a"), of("b")], left_out);
+            let texts: Vec<String> = told.iter().map(why::render_why).collect();
+            assert!(!texts[0].contains("left out"), "{texts:?}");
+            assert_eq!(texts[1].contains("left out"), left_out > 0, "{texts:?}");
+            assert!(texts[1].contains(expected), "{texts:?}");
+            let json = serde_json::to_value(&told).unwrap();
+            assert_eq!(
+                json[1].get("left_out").and_then(|it| it.as_u64()).unwrap_or(0),
+                left_out as u64
+            );
+        }
+        assert_eq!(with_left_out(Vec::new(), 0), []);
+    }
 
     #[test]
     fn questions_on_the_socket_wait_for_none_on_loopback() {

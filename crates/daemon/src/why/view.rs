@@ -34,6 +34,14 @@ pub struct WhyView {
     /// What is not measured and why, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
+    /// How many more containers of the name there are, of which nothing is told; in the last of a list.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// One cause.
@@ -195,6 +203,12 @@ pub fn render_why(view: &WhyView) -> String {
     if !view.absent.is_empty() {
         text.push_str("\nNot measured:\n");
         text.extend(view.absent.iter().map(|it| format!("  {it}\n")));
+    }
+    if view.left_out > 0 {
+        text.push_str(&format!(
+            "\n{} more of this name are left out; `namespace/pod/container` names one.\n",
+            view.left_out
+        ));
     }
     text
 }

@@ -254,6 +254,7 @@ impl NodeState {
             home: String::new(),
             has_doubt: false,
             doubted_at: None,
+            asked: None,
             update: None,
             refused: None,
             // What it was told before us is not known.

@@ -45,7 +45,7 @@ impl NodeState {
             let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else {
                 continue;
             };
-            let is_known_anew = self.note_facts(id, pod);
+            let is_known_anew = self.note_facts(id, pod, asked);
             let changes = self.note_annotations(id, pod, now);
             if is_known_anew || changes.is_some() {
                 self.warn_anew(id, &spec, &mut step);
@@ -57,9 +57,12 @@ impl NodeState {
     }
 
     /// Whether something of it is another than before.
-    fn note_facts(&mut self, id: ContainerId, pod: &PodFacts) -> bool {
+    fn note_facts(&mut self, id: ContainerId, pod: &PodFacts, asked: Timestamp) -> bool {
         let Some(container) = self.containers.get_mut(&id) else { return false };
         let Some(facts) = pod.of(&container.spec.name) else { return false };
+        if let Some(resize) = container.asked.as_mut().filter(|it| it.at <= asked) {
+            resize.is_told = true;
+        }
         let has_changed = container.spec.facts.as_deref() != Some(&facts);
         if has_changed {
             Arc::make_mut(&mut container.spec).facts = Some(Box::new(facts));

@@ -8,6 +8,7 @@ use bayplan_workload::silent::says_memory;
 use bayplan_workload::{Admission, NewContainer, Resources, updated_resources};
 use jiff::Timestamp;
 
+use crate::container::AskedResize;
 use crate::decision::{Decision, render_asked};
 use crate::event::{Answer, Note, Step};
 use crate::state::NodeState;
@@ -76,12 +77,20 @@ impl NodeState {
         updated_resources(spec, update, &self.rules, self.ledger.pools().memory())
     }
 
-    /// The uid of the container's pod, if this update changes its resources.
-    pub(super) fn pod_to_ask(&self, runtime_id: &str, update: Resources) -> Option<String> {
+    /// The uid of the container's pod, if this update changes its resources: what kubelet tells of the pod from now on knows of it.
+    pub(super) fn resize_asked(
+        &mut self,
+        runtime_id: &str,
+        update: Resources,
+        now: Timestamp,
+    ) -> Option<String> {
         let id = self.by_runtime_id.get(runtime_id)?;
-        let spec = &self.containers.get(id)?.spec;
-        let changes = self.updated_resources(spec, update) != spec.resources;
-        (changes && !spec.pod.uid.is_empty()).then(|| spec.pod.uid.clone())
+        let spec = Arc::clone(&self.containers.get(id)?.spec);
+        let changes = self.updated_resources(&spec, update) != spec.resources;
+        let uid = Some(spec.pod.uid.clone()).filter(|uid| changes && !uid.is_empty());
+        let container = self.containers.get_mut(id)?;
+        container.asked = uid.is_some().then_some(AskedResize { at: now, is_told: false });
+        uid
     }
 
     fn resize_one(
@@ -97,7 +106,9 @@ impl NodeState {
         let mut spec = NewContainer::clone(&container.spec);
         spec.resources = self.updated_resources(&container.spec, update);
         spec.says_memory = says_memory(&container.spec, spec.resources, container.pod_before);
-        mark_facts(&mut spec, container.spec.resources);
+        if !container.asked.is_some_and(|it| it.is_told) {
+            mark_facts(&mut spec, container.spec.resources);
+        }
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
         } else if self.is_together(id, &spec) {
@@ -157,6 +168,7 @@ impl NodeState {
         let told = self.pinning(id);
         if let Some(container) = self.containers.get_mut(&id) {
             container.update = told.clone();
+            container.asked = None;
         }
         step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
         step

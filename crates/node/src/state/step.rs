@@ -79,7 +79,7 @@ impl NodeState {
             Event::Ended(id) => self.ended(&id, "stopped or removed", now),
             Event::Exited(id, how) => self.ended(&id, &how, now),
             Event::ResizeAsked(id, update) => {
-                Step::new(Answer::PodUid(self.pod_to_ask(&id, update)))
+                Step::new(Answer::PodUid(self.resize_asked(&id, update, now)))
             }
             Event::TryResize(id, resources) | Event::Resize(id, resources)
                 if self.is_restored() =>

@@ -107,6 +107,10 @@ impl InEvent for Scribe {
         self.is_lost.notify_one();
     }
 
+    fn settled(&self) {
+        self.write("settled".to_owned());
+    }
+
     fn beside(&self, others: Vec<OtherPlugin>) {
         self.write(format!("beside {others:?}"));
     }
@@ -422,6 +426,33 @@ async fn a_connection_ends_what_came_on_it_only() {
         front_end.connection_ended(1).await;
     }
     assert_eq!(*scribe.lines.lock().unwrap(), "created 1: Unknown\n");
+}
+
+/// Issue 35: the registration was told before the doubt, which then waited for as long as one of a runtime that may still be making the container.
+#[tokio::test]
+async fn a_creation_that_is_decided_after_the_next_registration_is_in_doubt_no_longer_than_others()
+{
+    for (is_registered, settled) in [(true, "settled\n"), (false, "")] {
+        let scribe = Scribe::default();
+        let front_end = FrontEnd::new(scribe.clone());
+        front_end.synchronized();
+        let ending = async {
+            scribe.is_asked.notified().await;
+            if is_registered {
+                front_end.lost("cut off");
+                front_end.synchronized();
+            } else {
+                front_end.synchronized();
+                front_end.lost("cut off");
+            }
+        };
+        let (_late, ()) =
+            tokio::join!(front_end.answer(1, hook(Event::CreateContainer, "slow")), ending);
+        scribe.lines.lock().unwrap().clear();
+        front_end.connection_ended(1).await;
+        let expected = format!("created 1: Unknown\n{settled}");
+        assert_eq!(*scribe.lines.lock().unwrap(), expected);
+    }
 }
 
 /// What the runtime has not been told is not taken for told.

@@ -195,3 +195,31 @@ fn what_kubelet_told_before_a_resize_of_memory_does_not_count() {
         assert_eq!(is_older(&state), expected, "{asked}");
     }
 }
+
+/// Issue 35: the pod was asked for because of the resize, and counted as one of before it: with NRI, which tells no OOM score, a new request of memory did not count.
+#[test]
+fn what_kubelet_tells_within_a_resize_counts_for_its_memory() {
+    // When kubelet was asked, if it was, and the GiB that are requested then. The score says 6 of the machine's 8.
+    for (asked, expected) in [(None, 6), (Some(299), 6), (Some(300), 1), (Some(301), 1)] {
+        let mut state = state("numa:1 core:4 mem:8");
+        let mut container = new_container("web", "app", 0, 1);
+        container.pod.uid = "uid-web".to_owned();
+        container.pod.qos = Some(QosClass::Burstable);
+        container.resources.cpu_quota = -1;
+        container.resources.oom_score_adj = 250;
+        container.facts = pod(&[]).of("app").map(Box::new);
+        create(&mut state, container);
+        let update = Resources { cpu_shares: 2048, ..Resources::default() };
+        state.step(Event::ResizeAsked("id".to_owned(), update), after(300));
+        if let Some(asked) = asked {
+            state.step(seen(&[], asked), after(302));
+        }
+        let step = state.step(Event::TryResize("id".to_owned(), update), after(303));
+        assert!(matches!(step.answer, Answer::Admission(Admission::Place(_))), "{step:?}");
+        let (id, container) = state.containers.iter().next().unwrap();
+        let (request, _) = state.request(*id, &container.spec);
+        assert_eq!(request.memory, Bytes::gib(expected), "{asked:?}");
+        // The next resize has its own answer to wait for.
+        assert_eq!(container.asked, None);
+    }
+}
