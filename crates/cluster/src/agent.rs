@@ -62,6 +62,17 @@ pub struct AgentOptions {
 /// Nothing says where the API server is.
 pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&options.node).await?;
+    run_in(cluster, options, daemon).await;
+    Ok(())
+}
+
+/// The same by a client that is there already, so that one process can be the agents of many nodes. Runs until it is dropped.
+pub async fn run_by(client: kube::Client, options: AgentOptions, daemon: impl Daemon) {
+    let cluster = Cluster::by(client, &options.node);
+    run_in(cluster, options, daemon).await;
+}
+
+async fn run_in(cluster: Cluster, options: AgentOptions, daemon: impl Daemon) {
     let delay = spread(&options.node, options.start_within);
     tracing::info!(node = options.node, ?delay, "the agent begins");
     sleep(delay).await;
@@ -109,7 +120,6 @@ pub async fn run(options: AgentOptions, daemon: impl Daemon) -> anyhow::Result<(
         },
         publish_node(&cluster, &daemon, followed, &options.parts),
     );
-    Ok(())
 }
 
 /// Takes back what agents have published of this node: of the Node object, the NodeResourceTopology, and the NodeFeature. The daemon is not asked.

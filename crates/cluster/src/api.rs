@@ -112,7 +112,12 @@ impl Cluster {
         let client = Client::try_default().await.context(
             "cannot find the API server; expected a pod with a service account, or a file that KUBECONFIG names",
         )?;
-        Ok(Cluster { client, node: node.to_owned() })
+        Ok(Cluster::by(client, node))
+    }
+
+    /// By this client.
+    pub(crate) fn by(client: Client, node: &str) -> Cluster {
+        Cluster { client, node: node.to_owned() }
     }
 
     /// At an address where nothing listens.

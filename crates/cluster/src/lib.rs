@@ -43,7 +43,7 @@ mod topology_publisher;
 mod watching;
 mod webhook;
 
-pub use agent::{AgentOptions, run, withdraw};
+pub use agent::{AgentOptions, run, run_by, withdraw};
 pub use brakes::{Decision, Refusal, decide};
 pub use conditions::{Applied, Condition};
 pub use crd::crds;

@@ -1,0 +1,91 @@
+//! What the agent of one node needs: a process beside a daemon with as many pods as kubelet lets a node have, each of the size that controllers make them. It publishes everything, and tells the
+//! daemon of pods.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+use tokio::time::sleep;
+
+use crate::figures::{cpu_seconds, resident};
+use crate::servers::Servers;
+use crate::world::World;
+
+/// `maxPods` of kubelet.
+const PODS: usize = 110;
+/// What follows a start is over.
+const SETTLED: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_secs(120);
+/// What issue and README promise: MiB, and parts of one CPU.
+const RESIDENT_MAX: f64 = 25.0;
+const CPU_MAX: f64 = 0.001;
+
+pub(crate) async fn measure(servers: Servers) {
+    let mut world = World::start(servers).await;
+    let mut size = 0;
+    for number in 0..PODS {
+        let name = format!("pod{number}");
+        let path = "/api/v1/namespaces/default/pods";
+        let (status, told) = world.as_admin("POST", path, &pod(&name)).await;
+        assert_eq!(status, 200, "{told}");
+        size = told.to_string().len();
+        world.node.burstable(&name, 20).await;
+    }
+    world.restart_agent().await;
+    let pid = agent();
+    sleep(SETTLED).await;
+    let before = cpu_seconds(pid).unwrap();
+    sleep(REST).await;
+    let cpu = (cpu_seconds(pid).unwrap() - before) / REST.as_secs_f64();
+    let now = resident(pid).unwrap();
+    let peak = peak(pid);
+    println!(
+        "{PODS} pods of {size} bytes: {now:.1} MiB resident, {peak:.1} at most; {:.3} % of a CPU at rest",
+        cpu * 100.0
+    );
+    if !cfg!(debug_assertions) {
+        assert!(now < RESIDENT_MAX && cpu < CPU_MAX, "more than is promised");
+    }
+}
+
+/// A pod with what a Deployment's has beside its programs.
+fn pod(name: &str) -> Json {
+    let variables: Vec<Json> = (0..30)
+        .map(|it| json!({ "name": format!("VARIABLE_{it}"), "value": format!("a value of the usual length, number {it}") }))
+        .collect();
+    let amounts = json!({ "requests": { "cpu": "20m", "memory": "64Mi" } });
+    let mounts: Vec<Json> = (0..6)
+        .map(|it| json!({ "name": format!("volume{it}"), "mountPath": format!("/etc/volume{it}") }))
+        .collect();
+    let volumes: Vec<Json> = (0..6)
+        .map(|it| json!({ "name": format!("volume{it}"), "configMap": { "name": format!("settings-{it}") } }))
+        .collect();
+    let container = json!({ "name": name, "image": "registry.example.com/team/program:1.2.3", "env": variables, "resources": amounts, "volumeMounts": mounts });
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "labels": { "app": name }, "annotations": { "kubernetes.io/config.mirror": format!("default-{name}"), "note": "x".repeat(2000) } },
+        "spec": { "nodeName": "n1", "containers": [container], "volumes": volumes },
+    })
+}
+
+/// The agent's pid: a child of this process.
+fn agent() -> u32 {
+    let own = std::process::id().to_string();
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = pids.filter_map(|it| it.file_name().to_string_lossy().parse::<u32>().ok());
+    let is_it = |pid: &u32| {
+        let read =
+            |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let stat = read("stat");
+        let parent = stat.rsplit_once(") ").and_then(|it| it.1.split(' ').nth(1));
+        parent == Some(own.as_str()) && read("cmdline").split('\0').nth(1) == Some("agent")
+    };
+    pids.find(is_it).expect("the agent runs")
+}
+
+/// MiB.
+fn peak(pid: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+}
