@@ -8,6 +8,7 @@ mod id;
 mod node_set;
 mod pinning;
 mod qos;
+mod speed_select;
 mod unit;
 
 pub use cpu_set::{CpuSet, ParseSetError};
@@ -16,4 +17,8 @@ pub use id::{CoreId, CpuId, DieId, L3Id, NodeId, PackageId};
 pub use node_set::NodeSet;
 pub use pinning::Pinning;
 pub use qos::{CpuClass, QosClass};
+pub use speed_select::{
+    CLOS_COUNT, ClosLimits, CorePower, ParseCorePowerError, ParseProfileError, PerformanceProfile,
+    PowerCore, PowerDomain, SpeedSelect,
+};
 pub use unit::{Bytes, HugeBytes, Khz, MilliCpu};
