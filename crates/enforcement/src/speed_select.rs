@@ -242,7 +242,15 @@ mod tests {
             &[("fast", Some(0), "0"), ("none", None, "1"), ("slow", Some(3), "2-5")],
             &ordered,
             Some(&Ok(facts())),
-            expect![[r#""#]],
+            expect![[r#"
+                /0.0/core0/clos 0 (CPUs 0,4: class "fast": class of service)
+                /0.0/core3/clos 3 (CPUs 1,5: class "slow": class of service)
+                /0.0/core_power ordered (power domain 0.0: how power is divided)
+                /0.1/core0/clos 3 (CPUs 2,6: class "slow": class of service)
+                /0.1/core1/clos 3 (CPUs 3,7: class "slow": class of service)
+                /0.1/core_power ordered (power domain 0.1: how power is divided)
+                ! class "slow" on CPU 4: class of service 3: class "fast" has 0 on the same core, which counts
+            "#]],
         );
         check(&[("fast", Some(0), "")], &SpeedSelectWish::default(), None, expect![[r#""#]]);
         check(&[("none", None, "0-7")], &SpeedSelectWish::default(), None, expect![[r#""#]]);
@@ -254,20 +262,67 @@ mod tests {
         let fast = ClosWish { min_mhz: Some(2400), ..ClosWish::default() };
         let clos = [(0, fast), (3, slow)].into();
         let wish = SpeedSelectWish { core_power: Some(CorePower::Proportional), clos };
-        check(&[], &wish, Some(&Ok(facts())), expect![[r#""#]]);
+        check(
+            &[],
+            &wish,
+            Some(&Ok(facts())),
+            expect![[r#"
+            /0.0/clos0/min_mhz 2400 (power domain 0.0: class of service 0: lowest frequency)
+            /0.0/clos3/max_mhz 2000 (power domain 0.0: class of service 3: highest frequency)
+            /0.0/clos3/min_mhz 800 (power domain 0.0: class of service 3: lowest frequency)
+            /0.0/clos3/weight 15 (power domain 0.0: class of service 3: weight)
+            /0.0/core_power proportional (power domain 0.0: how power is divided)
+            /0.1/clos0/min_mhz 2400 (power domain 0.1: class of service 0: lowest frequency)
+            /0.1/clos3/max_mhz 2000 (power domain 0.1: class of service 3: highest frequency)
+            /0.1/clos3/min_mhz 800 (power domain 0.1: class of service 3: lowest frequency)
+            /0.1/clos3/weight 15 (power domain 0.1: class of service 3: weight)
+            /0.1/core_power proportional (power domain 0.1: how power is divided)
+        "#]],
+        );
     }
 
     #[test]
     fn what_cannot_be_had_is_told() {
         let nothing = SpeedSelectWish::default();
         let asked = [("fast", Some(0), "0,2,9")];
-        check(&asked, &nothing, Some(&Ok(facts())), expect![[r#""#]]);
-        check(&asked, &nothing, Some(&Err("it refuses".to_owned())), expect![[r#""#]]);
-        check(&asked, &nothing, None, expect![[r#""#]]);
+        check(
+            &asked,
+            &nothing,
+            Some(&Ok(facts())),
+            expect![[r#"
+            /0.0/core0/clos 0 (CPUs 0,4: class "fast": class of service)
+            /0.1/core0/clos 0 (CPUs 2,6: class "fast": class of service)
+            ! classes of service of CPU 2 have no effect: core power is off in power domain 0.1; name cpuClasses.speedSelect.corePower
+            ! class "fast" on CPU 9: class of service 0: Speed Select does not know them
+        "#]],
+        );
+        check(
+            &asked,
+            &nothing,
+            Some(&Err("it refuses".to_owned())),
+            expect![[r#"
+            ! Speed Select: it refuses
+        "#]],
+        );
+        check(
+            &asked,
+            &nothing,
+            None,
+            expect![[r#"
+            ! Speed Select: there is no /dev/isst_interface; the processor has none, or the driver isst_tpmi is not loaded
+        "#]],
+        );
         let mut without = facts();
         without.domains.truncate(1);
         without.domains[0].core_power = None;
         let wish = SpeedSelectWish { core_power: Some(CorePower::Ordered), ..nothing };
-        check(&[], &wish, Some(&Ok(without)), expect![[r#""#]]);
+        check(
+            &[],
+            &wish,
+            Some(&Ok(without)),
+            expect![[r#"
+            ! power domain 0.0: the processor has no core power
+        "#]],
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bayplan_enforcement::power::Frequency;
 use bayplan_enforcement::speed_select::{ClosWish, SpeedSelectWish};
-use bayplan_types::{CLOS_COUNT, Khz};
+use bayplan_types::{CLOS_COUNT, CorePower, Khz};
 use serde_json::{Map, Value as Json, json};
 
 use crate::config::Config;
@@ -72,16 +72,16 @@ impl Reader {
     fn clos(&mut self, what: &str, node: &Node) -> ClosWish {
         let mut wish = ClosWish::default();
         for (at, key, value) in self.entries(what, "lines such as `minFreq: 2.4GHz`", node) {
-            let what = format!("{what}.{key}");
+            let of = format!("{what}.{key}");
             let mhz = "a frequency from 100MHz to 25.5GHz";
             match key.as_str() {
-                "minFreq" => wish.min_mhz = self.value(&what, mhz, value, parse_mhz),
-                "maxFreq" => wish.max_mhz = self.value(&what, mhz, value, parse_mhz),
+                "minFreq" => wish.min_mhz = self.value(&of, mhz, value, parse_mhz),
+                "maxFreq" => wish.max_mhz = self.value(&of, mhz, value, parse_mhz),
                 "weight" => {
                     let parse = |text: &str| text.parse().ok().filter(|it| *it <= WEIGHT_MAX);
-                    wish.weight = self.value(&what, "a number from 0 to 15", value, parse);
+                    wish.weight = self.value(&of, "a number from 0 to 15", value, parse);
                 }
-                _ => self.unknown(*at, &what, key, "minFreq, maxFreq, weight"),
+                _ => self.unknown(*at, what, key, "minFreq, maxFreq, weight"),
             }
         }
         if let Some((min, max)) = wish.min_mhz.zip(wish.max_mhz).filter(|(min, max)| min > max) {
@@ -92,6 +92,11 @@ impl Reader {
         }
         wish
     }
+}
+
+/// `off` without quotes is a false of YAML.
+fn parse_core_power(text: &str) -> Option<CorePower> {
+    if text == "false" { Some(CorePower::Off) } else { text.parse().ok() }
 }
 
 fn parse_mhz(text: &str) -> Option<u32> {
@@ -113,7 +118,7 @@ impl Tree for SpeedSelectTree {
             match key.as_str() {
                 "corePower" => {
                     let expected = "off, proportional or ordered";
-                    wish.core_power = reader.value(&what, expected, value, |it| it.parse().ok());
+                    wish.core_power = reader.value(&what, expected, value, parse_core_power);
                 }
                 "clos" => {
                     for (at, number, value) in reader.entries(&what, "classes from 0 to 3", value) {
@@ -155,7 +160,7 @@ impl Tree for SpeedSelectTree {
         json!({
             "type": ["object", "null"],
             "properties": {
-                "corePower": { "enum": ["off", "proportional", "ordered"] },
+                "corePower": { "enum": ["off", "proportional", "ordered", false] },
                 "clos": {
                     "type": ["object", "null"],
                     "properties": { "0": class, "1": class, "2": class, "3": class },

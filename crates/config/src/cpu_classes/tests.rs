@@ -226,7 +226,19 @@ cpuClasses:
       0: {minFreq: 2.4GHz}
       3: {minFreq: 800MHz, maxFreq: 2GHz, weight: 15}
 ";
-    check(ours, expect![[r#""#]]);
+    check(
+        ours,
+        expect![[r#"
+        classes: {"fast":{"clos":0},"slow":{"clos":3}}  # line 3 of the file
+        speedSelect: {"clos":{"0":{"minFreq":"2400MHz"},"3":{"maxFreq":"2000MHz","minFreq":"800MHz","weight":15}},"corePower":"ordered"}  # line 6 of the file
+        exclusive: none
+        shared: none
+        reserved: none
+        idle: none
+        schedule: []
+        timeZone: local
+    "#]],
+    );
     let wrong = "\
 cpuClasses:
   classes:
@@ -241,6 +253,27 @@ cpuClasses:
       2: fast
       4: {weight: 1}
 ";
-    check(wrong, expect![[r#""#]]);
-    check("cpuClasses:\n  speedSelect: ordered\n", expect![[r#""#]]);
+    let (_, shown) = read_back("cpuClasses: {speedSelect: {corePower: off}}\n").unwrap();
+    assert!(shown.contains(r#"speedSelect: {"corePower":"off"}"#), "{shown}");
+    check(
+        wrong,
+        expect![[r#"
+        f:3:18: `cpuClasses.classes.fast.clos` is `4`, expected a class of service of Speed Select, 0 to 3
+        f:4:18: `cpuClasses.classes.slow.clos` is `high`, expected a class of service of Speed Select, 0 to 3
+        f:6:16: `cpuClasses.speedSelect.corePower` is `true`, expected off, proportional or ordered
+        f:7:5: unknown key `power` in `cpuClasses.speedSelect`; known are corePower, clos
+        f:9:10: `cpuClasses.speedSelect.clos.0.minFreq` is 3000 MHz, above `maxFreq`, 2000 MHz; expected at most that
+        f:10:20: `cpuClasses.speedSelect.clos.1.minFreq` is `base`, expected a frequency from 100MHz to 25.5GHz
+        f:10:35: `cpuClasses.speedSelect.clos.1.maxFreq` is `30GHz`, expected a frequency from 100MHz to 25.5GHz
+        f:10:50: `cpuClasses.speedSelect.clos.1.weight` is `16`, expected a number from 0 to 15
+        f:10:54: unknown key `max` in `cpuClasses.speedSelect.clos.1`; known are minFreq, maxFreq, weight
+        f:11:10: `cpuClasses.speedSelect.clos.2`: expected lines such as `minFreq: 2.4GHz`
+        f:12:7: unknown key `4` in `cpuClasses.speedSelect.clos`; known are 0, 1, 2, 3"#]],
+    );
+    check(
+        "cpuClasses:\n  speedSelect: ordered\n",
+        expect![
+            "f:2:16: `cpuClasses.speedSelect`: expected lines such as `corePower: ordered` and `clos: {0: {minFreq: 2.4GHz}}`"
+        ],
+    );
 }
