@@ -41,4 +41,5 @@ mod resctrl;
 mod resources;
 mod restarts;
 mod soak;
+mod speed_select;
 mod upgrade;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use bayplan_daemon::config::Config;
-use bayplan_daemon::{AsItWas, capture_own, read_own_snapshot};
+use bayplan_daemon::{AsItWas, capture_machine, capture_own, read_machine, read_own_snapshot};
 use bayplan_host::kernel_files::KernelFiles;
-use bayplan_host::{Depth, capture, read_files, read_snapshot, read_snapshot_file, write_snapshot};
+use bayplan_host::{Depth, read_files, read_snapshot_file, write_snapshot};
 use bayplan_topology::{Snapshot, parse_machine};
 use bayplan_types::CpuSet;
 
@@ -49,7 +49,7 @@ pub(crate) fn load_root(
 ) -> anyhow::Result<Snapshot> {
     match state_dir(config, root)? {
         Some(state_dir) => Ok(warned(read_own_snapshot(root, &state_dir, depth)?)),
-        None => Ok(read_snapshot(root, depth)?),
+        None => Ok(read_machine(root, depth)?),
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn load_files(
     let Some(name) = &options.machine else {
         return match state_dir(config, &options.root)? {
             Some(state_dir) => Ok(warned(capture_own(&options.root, &state_dir)?)),
-            None => Ok(capture(&options.root)?),
+            None => Ok(capture_machine(&options.root)?),
         };
     };
     match existing_file(name) {

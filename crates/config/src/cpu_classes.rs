@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use bayplan_enforcement::power::{PowerClass, profile, profile_names};
+use bayplan_enforcement::speed_select::SpeedSelectWish;
 use jiff::Timestamp;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 
+pub(crate) mod speed_select;
 pub(crate) mod trees;
 
 /// What CPUs are there for.
@@ -56,6 +58,8 @@ pub struct CpuClasses {
     pub schedule: Vec<Turn>,
     /// A name of the time zone database; `None`: that of the node.
     pub time_zone: Option<String>,
+    /// Of the whole machine.
+    pub speed_select: SpeedSelectWish,
 }
 
 impl CpuClasses {

@@ -9,6 +9,7 @@ use bayplan_workload::annotations::{
 
 use super::block_io::BlockIoClasses;
 use super::cpu_classes::CpuUse;
+use super::cpu_classes::speed_select::SpeedSelectTree;
 use super::cpu_classes::trees::{ClassOf, Classes, Schedule, Zone};
 use super::groups::{GroupLoads, GroupTypes, SchedulingClasses};
 use super::kind::{Kind, OneOf};
@@ -648,7 +649,14 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Tree(&Classes),
         text: "By name, each with some of governor, minFreq and maxFreq (2.4GHz, kHz, 75%, min, base, turbo), energyPerformancePreference, turbo, maxLatency \
-               (to wake up: 10us), disabledCstates ([C6]), uncoreMinFreq, uncoreMaxFreq. What a class does not name stays as it was.",
+               (to wake up: 10us), disabledCstates ([C6]), uncoreMinFreq, uncoreMaxFreq, clos (class of service of Speed Select, 0 to 3). What a class does not name stays as it was.",
+    },
+    Key {
+        name: "cpuClasses.speedSelect",
+        when: When::Now,
+        kind: Kind::Tree(&SpeedSelectTree),
+        text: "Intel Speed Select: corePower (off, proportional, ordered) says how power that is short is divided between classes of service, and clos what each \
+               of them, 0 to 3, has: minFreq, maxFreq (2.4GHz), weight (0 to 15, the lower the more). What is not named stays as it was.",
     },
     Key {
         name: "cpuClasses.exclusive",

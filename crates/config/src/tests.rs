@@ -356,6 +356,7 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         cpuClasses:
           classes: {}
+          speedSelect: {}
           exclusive: none
           shared: none
           reserved: none

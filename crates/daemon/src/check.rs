@@ -17,6 +17,7 @@ use bayplan_types::CpuSet;
 
 use crate::check_cgroups::check_cgroups;
 use crate::check_front_end::{check_front_end, check_kubelet_sockets};
+use crate::check_speed_select::check_speed_select;
 use crate::config::{Config, counter_choice};
 use crate::control::query_control;
 use crate::enforcer::{check_classes, patterns_of};
@@ -32,6 +33,7 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
     let mut findings = check_machine(config);
     findings.push(check_cgroups(&config.host_root));
     findings.push(check_rights(config));
+    findings.extend(check_speed_select(config));
     findings.push(check_runtime(config).await);
     findings.extend(check_neighbours(&config.host_root));
     // CRI does not tell of cgroups afterwards; a daemon that runs has heard of them.

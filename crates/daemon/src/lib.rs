@@ -6,6 +6,7 @@ mod api;
 pub mod check;
 mod check_cgroups;
 mod check_front_end;
+mod check_speed_select;
 mod cluster_config;
 mod colocation;
 pub mod config;
@@ -31,6 +32,7 @@ mod lookups;
 mod metrics;
 mod metrics_port;
 mod neighbours;
+mod node_kernel;
 mod nri_gate;
 mod nri_link;
 mod observer;
@@ -71,7 +73,9 @@ pub use hotplug::Machine;
 pub use http_server::{serve_reviews, serve_scrapes};
 pub use offline::{Offline, is_stopped};
 pub use prober::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};
-pub use read_machine::{AsItWas, capture_own, derive_machine, read_own_snapshot};
+pub use read_machine::{
+    AsItWas, capture_machine, capture_own, derive_machine, read_machine, read_own_snapshot,
+};
 pub use rebalancer::{RebalanceView, UnhelpedView};
 pub use recorded_machine::{MachineView, parse_recorded_machine};
 pub use reload::{ConfigDiff, Followed, LogFilter, Reloader, WhatIf};

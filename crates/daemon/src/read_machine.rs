@@ -2,7 +2,8 @@
 //! and the text of what was read.
 //!
 //! Energy preferences make priorities of CPUs (`topology`), and those that classes of CPUs set are no fact of the machine. A daemon may set or give back some while they
-//! are read, and has originals on disk before it writes and until after it has given back; so originals are looked up before and after that, and all of them count.
+//! are read, and has originals on disk before it writes and until after it has given back; so originals are looked up before and after that, and all of them count. The same holds for the classes of
+//! service of Speed Select.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,11 +11,15 @@ use std::sync::Arc;
 
 use bayplan_enforcement::{Original, Slot};
 use bayplan_host::kernel_files::{Entry, KernelFiles};
-use bayplan_host::{Depth, ReadError, capture, read_claimed_cpus, read_snapshot};
+use bayplan_host::{
+    Depth, ReadError, SPEED_SELECT, capture, read_claimed_cpus, read_snapshot, read_speed_select,
+    write_speed_select,
+};
 use bayplan_topology::{Snapshot, Topology, derive};
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuSet, SpeedSelect};
 
 use crate::enforcer::read_originals;
+use crate::node_kernel::{NodeKernel, ask_speed_select};
 use crate::recorded_machine::render_machine;
 
 /// One for each frequency policy (Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs").
@@ -36,8 +41,44 @@ pub struct AsItWas<T> {
 /// There is no CPU directory, or no CPU; or what is claimed of the DRA CPU driver cannot be read.
 pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
     let claimed = read_claimed_cpus(root)?;
-    Ok(derive_claimed(read_snapshot(root, Depth::Placement)?, &claimed)?.0)
+    Ok(derive_claimed(read_machine(root, Depth::Placement)?, &claimed)?.0)
 }
+
+/// The facts of the machine below a root as they are now, what Speed Select says among them.
+///
+/// # Errors
+/// There is no CPU directory.
+pub fn read_machine(root: &Path, depth: Depth) -> Result<Snapshot, ReadError> {
+    let mut snapshot = read_snapshot(root, depth)?;
+    ask_speed_select(root, &mut snapshot);
+    Ok(snapshot)
+}
+
+/// Every file that is read of such a machine, and what stands for the device of Speed Select.
+///
+/// # Errors
+/// There is no CPU directory.
+pub fn capture_machine(root: &Path) -> Result<KernelFiles, ReadError> {
+    let (mut files, facts) = capture_all(root)?;
+    record(&mut files, facts.as_ref());
+    Ok(files)
+}
+
+fn capture_all(root: &Path) -> Result<(KernelFiles, Asked), ReadError> {
+    let files = capture(root)?;
+    let facts = NodeKernel::open(root).ok().and_then(|mut it| read_speed_select(&mut it));
+    Ok((files, facts))
+}
+
+fn record(files: &mut KernelFiles, facts: Option<&Result<SpeedSelect, String>>) {
+    if let Some(Ok(facts)) = facts {
+        let all = write_speed_select(facts).into_iter();
+        all.for_each(|(path, text)| files.insert(path, Entry::Text(text)));
+    }
+}
+
+/// What Speed Select says, or why it says nothing; `None`: there is no device.
+type Asked = Option<Result<SpeedSelect, String>>;
 
 /// The facts of the machine below a root on which a daemon with this state directory may have changed something.
 ///
@@ -48,11 +89,12 @@ pub fn read_own_snapshot(
     state_dir: &Path,
     depth: Depth,
 ) -> Result<AsItWas<Snapshot>, ReadError> {
-    let (mut read, before) = Before::around(root, state_dir, || read_snapshot(root, depth))?;
+    let (mut read, before) = Before::around(root, state_dir, || read_machine(root, depth))?;
     let mut is_left_out = false;
     for policy in &mut read.policies {
         is_left_out |= before.undo(policy.id, &mut policy.preference);
     }
+    is_left_out |= before.undo_classes(&mut read.kernel.speed_select);
     let unknown = before.unread.filter(|_| is_left_out);
     Ok(AsItWas { read, unknown })
 }
@@ -62,7 +104,7 @@ pub fn read_own_snapshot(
 /// # Errors
 /// There is no CPU directory.
 pub fn capture_own(root: &Path, state_dir: &Path) -> Result<AsItWas<KernelFiles>, ReadError> {
-    let (files, before) = Before::around(root, state_dir, || capture(root))?;
+    let ((files, mut facts), before) = Before::around(root, state_dir, || capture_all(root))?;
     let mut is_left_out = false;
     let mut read = KernelFiles::default();
     for (path, entry) in files.iter() {
@@ -76,6 +118,8 @@ pub fn capture_own(root: &Path, state_dir: &Path) -> Result<AsItWas<KernelFiles>
         is_left_out |= before.undo(policy, &mut preference);
         preference.into_iter().for_each(|it| read.insert(path, Entry::Text(it)));
     }
+    is_left_out |= before.undo_classes(&mut facts);
+    record(&mut read, facts.as_ref());
     let unknown = before.unread.filter(|_| is_left_out);
     Ok(AsItWas { read, unknown })
 }
@@ -150,6 +194,37 @@ impl Before {
             None => {}
         }
         false
+    }
+
+    /// Puts back what tells priorities of Speed Select: whether core power divides, the weights of classes, and the class of each core. Whether these are left out because it is not known
+    /// whether they were changed.
+    fn undo_classes(&self, asked: &mut Asked) -> bool {
+        let Some(Ok(facts)) = asked else { return false };
+        let mut is_left_out = false;
+        for domain in &mut facts.domains {
+            if self.unread.is_some() {
+                is_left_out |= domain.cores.iter().any(|core| core.clos.is_some());
+                domain.cores.iter_mut().for_each(|core| core.clos = None);
+                continue;
+            }
+            let dir = format!("{SPEED_SELECT}/{}", domain.name);
+            if let Some(was) = self.original(&format!("{dir}/core_power")) {
+                domain.core_power = was.parse().ok();
+            }
+            for (number, clos) in domain.clos.iter_mut().enumerate() {
+                let was = self.original(&format!("{dir}/clos{number}/weight"));
+                clos.weight = was.and_then(|it| it.parse().ok()).unwrap_or(clos.weight);
+            }
+            for core in &mut domain.cores {
+                let was = self.original(&format!("{dir}/core{}/clos", core.number));
+                core.clos = was.map_or(core.clos, |it| it.parse().ok());
+            }
+        }
+        is_left_out
+    }
+
+    fn original(&self, path: &str) -> Option<&str> {
+        self.originals.get(&Slot::file(path)).map(|original| original.value.as_str())
     }
 }
 
@@ -300,5 +375,43 @@ mod tests {
         let (found, unknown) = scene.priorities();
         assert_eq!(found, ["", ""]);
         assert!(unknown.is_some_and(|why| why.starts_with("cannot read ")), "no reason");
+    }
+
+    /// Classes of service: what holds, what is noted as original, and which CPUs are high and low then.
+    #[test]
+    fn classes_of_service_that_were_set_are_no_priority_of_the_machine() {
+        let check = |now: [(&str, &str); 5], before: &[(&str, &str)], expected: [&str; 2]| {
+            let mut scene = Scene::new(["power"; 4], &[], ["a", "a"]);
+            for cpu in 0..4 {
+                let package =
+                    format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+                fs::write(scene.root.path().join(package), "0\n").unwrap();
+                let core = format!("{SPEED_SELECT}/cpu{cpu}@0/core");
+                let core = scene.root.path().join(core);
+                fs::create_dir_all(core.parent().unwrap()).unwrap();
+                fs::write(core, format!("0.0/core{cpu}\n")).unwrap();
+            }
+            for (name, text) in now {
+                let path = scene.root.path().join(format!("{SPEED_SELECT}/0.0/{name}"));
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, format!("{text}\n")).unwrap();
+            }
+            let original = |value: &str| Original { form: Form::Text, value: value.to_owned() };
+            let slot = |name: &str| Slot::file(format!("{SPEED_SELECT}/0.0/{name}"));
+            let before = before.iter().map(|(name, value)| (slot(name), original(value)));
+            scene.originals.remember(&before.collect()).unwrap();
+            assert_eq!(scene.priorities(), (expected.map(str::to_owned), None));
+        };
+        let now = [
+            ("core_power", "ordered"),
+            ("core0/clos", "0"),
+            ("core1/clos", "0"),
+            ("core2/clos", "3"),
+            ("core3/clos", "3"),
+        ];
+        check(now, &[], ["0-1", "2-3"]);
+        check(now, &[("core0/clos", "3"), ("core1/clos", "3")], ["", ""]);
+        check(now, &[("core1/clos", "3")], ["0", "1-3"]);
+        check(now, &[("core_power", "off")], ["", ""]);
     }
 }

@@ -6,7 +6,7 @@ use bayplan_allocator::policy::surviving_pools;
 use bayplan_allocator::{Ledger, Pools};
 use bayplan_host::disk::Disks;
 use bayplan_host::journal::Journal;
-use bayplan_host::kernel::{DiskKernel, Kernel as _};
+use bayplan_host::kernel::Kernel as _;
 use bayplan_node::event::fingerprint;
 use bayplan_node::history::Entry;
 use bayplan_node::known::Known;
@@ -24,6 +24,7 @@ use crate::event_loop::tell;
 use crate::hotplug::Machine;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
+use crate::node_kernel::NodeKernel;
 use crate::resources_dir::{has_files, resources_root};
 use crate::start_error::StartError;
 
@@ -155,7 +156,7 @@ pub fn restore_files(config: &Config) -> Result<RestoredFiles, StartError> {
 pub(crate) fn new_enforcer(config: &Config, disks: &Disks) -> Result<Enforcer, StartError> {
     let what = || config.host_root.display().to_string();
     let root = |source| StartError::Root { what: what(), source };
-    let mut kernel = DiskKernel::open(&config.host_root).map_err(root)?;
+    let mut kernel = NodeKernel::open(&config.host_root).map_err(root)?;
     let boot = kernel.read(BOOT_ID).ok();
     let boot = boot.map(|id| id.trim().to_owned());
     let (originals, told) = Originals::open(Arc::clone(&disks.originals), &config.state_dir, boot)

@@ -19,6 +19,7 @@ mod reclaim;
 pub mod resctrl;
 mod scheduling;
 mod setting;
+pub mod speed_select;
 mod turned;
 
 pub use author::{Author, Told, author_of};

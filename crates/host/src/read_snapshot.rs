@@ -21,8 +21,11 @@ use std::sync::Arc;
 use bayplan_topology::Snapshot;
 use bayplan_types::CpuSet;
 
+use crate::fake_kernel::FakeKernel;
+use crate::kernel::DiskKernel;
 use crate::kernel_files::{Entry, KernelFiles};
 use crate::kernel_fs::{Dir, KernelFs};
+use crate::read_speed_select::{SPEED_SELECT, read_speed_select};
 use dirs::{CGROUP_DIR, dir};
 
 pub use depth::Depth;
@@ -64,7 +67,14 @@ pub enum ReadError {
 /// # Errors
 /// [`ReadError`] when there is no CPU directory.
 pub fn read_snapshot(root: &Path, depth: Depth) -> Result<Snapshot, ReadError> {
-    Ok(read_all(open(root)?, root, depth)?.0)
+    let mut snapshot = read_all(open(root)?, root, depth)?.0;
+    // The kernel's is a device, which the daemon asks.
+    if root.join(SPEED_SELECT).is_dir()
+        && let Ok(mut kernel) = DiskKernel::open(root)
+    {
+        snapshot.kernel.speed_select = read_speed_select(&mut kernel);
+    }
+    Ok(snapshot)
 }
 
 /// The same from files that were read before.
@@ -72,7 +82,10 @@ pub fn read_snapshot(root: &Path, depth: Depth) -> Result<Snapshot, ReadError> {
 /// # Errors
 /// [`ReadError`] when there is no CPU directory.
 pub fn read_files(files: KernelFiles, depth: Depth) -> Result<Snapshot, ReadError> {
-    Ok(read_all(KernelFs::of(Arc::new(files)), Path::new("/"), depth)?.0)
+    let mut recorded = recorded_speed_select(&files);
+    let mut snapshot = read_all(KernelFs::of(Arc::new(files)), Path::new("/"), depth)?.0;
+    snapshot.kernel.speed_select = recorded.as_mut().and_then(|it| read_speed_select(it));
+    Ok(snapshot)
 }
 
 /// Every file that a reading looks at, without anything that identifies the machine: no serial numbers, hardware addresses, host names, and of the
@@ -82,6 +95,21 @@ pub fn read_files(files: KernelFiles, depth: Depth) -> Result<Snapshot, ReadErro
 /// [`ReadError`] when there is no CPU directory.
 pub fn capture(root: &Path) -> Result<KernelFiles, ReadError> {
     Ok(read_all(open(root)?.recording(), root, Depth::Cpus)?.1)
+}
+
+/// What a record has of the device of Speed Select, and of the CPUs that are asked; `None`: nothing.
+fn recorded_speed_select(files: &KernelFiles) -> Option<FakeKernel> {
+    if !files.is_dir(SPEED_SELECT) {
+        return None;
+    }
+    let mut kernel = FakeKernel::default();
+    for (path, entry) in files.iter() {
+        let is_asked = path.starts_with(SPEED_SELECT) || path.ends_with("/physical_package_id");
+        if let (true, Entry::Text(text)) = (is_asked, entry) {
+            kernel.files.insert(path.to_owned(), text.clone());
+        }
+    }
+    Some(kernel)
 }
 
 fn open(root: &Path) -> Result<KernelFs, ReadError> {
@@ -428,7 +456,7 @@ sys/kernel/btf/vmlinux x
             DeviceFacts { address: PciAddress { domain: 0, bus: 1, device: 1, function: 0 }, class: 131072, vendor: None, device: None, node: None, local_cpus: None, physical: Some(PciAddress { domain: 0, bus: 1, device: 0, function: 0 }), driver: Some("vfio-pci"), interfaces: [], dev_nodes: ["vfio/42"], memory_node: None }
             DeviceFacts { address: PciAddress { domain: 0, bus: 2, device: 0, function: 0 }, class: 197120, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["dri/renderD128", "nvidia3"], memory_node: Some(NodeId(1)) }
             DeviceFacts { address: PciAddress { domain: 0, bus: 3, device: 0, function: 0 }, class: 67586, vendor: None, device: None, node: None, local_cpus: None, physical: None, driver: None, interfaces: [], dev_nodes: ["nvme0n1"], memory_node: None }
-            KernelFacts { release: Some("6.8.0"), cpu_options: ["isolcpus=1", "nohz_full=1"], controllers: Some(["cpuset", "cpu", "io", "memory"]), has_psi: true, has_btf: true, resctrl: Some(ResctrlFacts { caches: [CacheControl { name: "L3", mask: Some(2047), bits_min: Some(1), groups: Some(16), shareable: Some(1536), is_sparse: None }], bandwidths: [BandwidthControl { name: "MB", min: Some(10), step: Some(10), groups: Some(8) }], monitoring: Some(ResctrlMonitoring { features: ["llc_occupancy", "mbm_total_bytes"], groups: Some(160) }) }), uncores: [UncoreFacts { name: "package_00_die_00", package: Some(PackageId(0)) }], cpufreq_driver: None, cpuidle_driver: Some("intel_idle"), idle_states: ["POLL"], has_speed_select: true }
+            KernelFacts { release: Some("6.8.0"), cpu_options: ["isolcpus=1", "nohz_full=1"], controllers: Some(["cpuset", "cpu", "io", "memory"]), has_psi: true, has_btf: true, resctrl: Some(ResctrlFacts { caches: [CacheControl { name: "L3", mask: Some(2047), bits_min: Some(1), groups: Some(16), shareable: Some(1536), is_sparse: None }], bandwidths: [BandwidthControl { name: "MB", min: Some(10), step: Some(10), groups: Some(8) }], monitoring: Some(ResctrlMonitoring { features: ["llc_occupancy", "mbm_total_bytes"], groups: Some(160) }) }), uncores: [UncoreFacts { name: "package_00_die_00", package: Some(PackageId(0)) }], cpufreq_driver: None, cpuidle_driver: Some("intel_idle"), idle_states: ["POLL"], has_speed_select: true, speed_select: None }
         "#]]
         .assert_eq(&devices.chain([kernel]).collect::<String>());
         assert_eq!(snapshot.partitioned, Some("1".parse().unwrap()));

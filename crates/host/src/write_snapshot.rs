@@ -12,6 +12,7 @@ use bayplan_types::{Bytes, CpuId, CpuSet, DieId, PackageId};
 
 use crate::kernel_files::{Entry, KernelFiles};
 use crate::read_snapshot::{NVIDIA_DIR, PODS_RECORDED};
+use crate::read_speed_select::write_speed_select;
 
 const CPU_DIR: &str = "sys/devices/system/cpu";
 const NODE_DIR: &str = "sys/devices/system/node";
@@ -30,6 +31,11 @@ pub fn write_snapshot(snapshot: &Snapshot) -> KernelFiles {
     if let Some(driver) = &snapshot.kernel.cpufreq_driver {
         for policy in &snapshot.policies {
             files.text(format!("{CPU_DIR}/cpufreq/policy{}/scaling_driver", policy.id), driver);
+        }
+    }
+    if let Some(Ok(facts)) = &snapshot.kernel.speed_select {
+        for (path, text) in write_speed_select(facts) {
+            files.text(path, text);
         }
     }
     let (cpus, mems) = (&snapshot.pods_cpus, &snapshot.pods_mems);

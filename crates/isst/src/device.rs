@@ -17,8 +17,8 @@ use crate::Device;
 use crate::names::Domain;
 use crate::settings::{ClosLimits, CorePower, Priority, Profile};
 
-/// Below the root, as other kernel files.
-const DEVICE: &str = "dev/isst_interface";
+/// Below the root, without a slash in front, as other kernel files.
+pub const DEVICE: &str = "dev/isst_interface";
 
 /// The kernel's device.
 #[derive(Debug)]
@@ -55,15 +55,6 @@ struct CpuMap {
     cmd_count: u32,
     logical_cpu: u32,
     physical_cpu: u32,
-}
-
-/// `isst_tpmi_instance_count`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct InstanceCount {
-    socket_id: u8,
-    count: u8,
-    valid_mask: u16,
 }
 
 /// `isst_core_power`.
@@ -134,7 +125,6 @@ struct PerfFeatureControl {
 const _: () = {
     assert!(size_of::<PlatformInfo>() == 8 && align_of::<PlatformInfo>() == 2);
     assert!(size_of::<CpuMap>() == 12 && align_of::<CpuMap>() == 4);
-    assert!(size_of::<InstanceCount>() == 4 && align_of::<InstanceCount>() == 2);
     assert!(size_of::<CorePowerState>() == 6 && align_of::<CorePowerState>() == 1);
     assert!(size_of::<ClosParam>() == 10 && align_of::<ClosParam>() == 2);
     assert!(size_of::<ClosAssoc>() == 12 && align_of::<ClosAssoc>() == 2);
@@ -161,9 +151,6 @@ impl Request for PlatformInfo {
 }
 impl Request for CpuMap {
     const NUMBER: c_ulong = number(R | W, 1);
-}
-impl Request for InstanceCount {
-    const NUMBER: c_ulong = number(R, 5);
 }
 impl Request for CorePowerState {
     const NUMBER: c_ulong = number(R | W, 6);
@@ -197,11 +184,6 @@ impl IsstDevice {
 impl Device for IsstDevice {
     fn version(&mut self) -> Result<u16, Errno> {
         self.ask(PlatformInfo::default()).map(|it| it.api_version)
-    }
-
-    fn domains(&mut self, package: u8) -> Result<Vec<u8>, Errno> {
-        let found = self.ask(InstanceCount { socket_id: package, ..InstanceCount::default() })?;
-        Ok((0..16).filter(|number| found.valid_mask & (1 << number) != 0).collect())
     }
 
     fn core_of(&mut self, cpu: u32) -> Result<(u8, u16), Errno> {
@@ -318,7 +300,6 @@ mod tests {
         let numbers = [
             (PlatformInfo::NUMBER, 0x8008_fe00),
             (CpuMap::NUMBER, 0xc008_fe01),
-            (InstanceCount::NUMBER, 0x8008_fe05),
             (CorePowerState::NUMBER, 0xc008_fe06),
             (ClosParam::NUMBER, 0xc008_fe07),
             (ClosAssoc::NUMBER, 0xc008_fe08),

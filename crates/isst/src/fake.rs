@@ -21,10 +21,8 @@ pub struct FakeDevice {
     /// Every write counts down; at 0 the next ones are not made (`EIO`).
     pub writes_left: Option<usize>,
     domains: BTreeMap<Domain, DomainState>,
-    /// Of each package.
-    domain_count: u8,
-    /// Of each domain.
-    cpus: u32,
+    /// Domain and core of each CPU.
+    cores: BTreeMap<u32, (Domain, u16)>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +37,21 @@ struct DomainState {
 impl FakeDevice {
     /// So many packages with so many domains of so many CPUs, each two the threads of a core; CPUs are numbered through.
     pub fn new(packages: u8, domains: u8, cpus: u32) -> FakeDevice {
+        let all = (0..packages)
+            .flat_map(|package| (0..domains).map(move |number| Domain { package, number }));
+        let cpus = cpus.max(1);
+        let first = |place: usize| u32::try_from(place).unwrap_or(u32::MAX).saturating_mul(cpus);
+        let cores = all.enumerate().flat_map(|(place, domain)| {
+            (0..cpus).map(move |cpu| {
+                let core = u16::try_from(cpu / 2).unwrap_or(u16::MAX);
+                (first(place) + cpu, (domain, core))
+            })
+        });
+        FakeDevice::of_cores(cores.collect())
+    }
+
+    /// With the domain and the core of each CPU.
+    pub fn of_cores(cores: BTreeMap<u32, (Domain, u16)>) -> FakeDevice {
         let priority = Priority::Proportional;
         let state = DomainState {
             power: CorePower { is_supported: true, is_on: false, priority },
@@ -52,15 +65,12 @@ impl FakeDevice {
                 tf: (true, false),
             },
         };
-        let all = (0..packages)
-            .flat_map(|package| (0..domains).map(move |number| Domain { package, number }));
         FakeDevice {
             version: 2,
             is_write_blocked: false,
             writes_left: None,
-            domains: all.map(|domain| (domain, state.clone())).collect(),
-            domain_count: domains,
-            cpus,
+            domains: cores.values().map(|(domain, _)| (*domain, state.clone())).collect(),
+            cores,
         }
     }
 
@@ -87,20 +97,9 @@ impl Device for FakeDevice {
         Ok(self.version)
     }
 
-    fn domains(&mut self, package: u8) -> Result<Vec<u8>, Errno> {
-        let found = self.domains.keys().filter(|it| it.package == package);
-        let found: Vec<u8> = found.map(|it| it.number).collect();
-        if found.is_empty() { Err(Errno::EINVAL) } else { Ok(found) }
-    }
-
     fn core_of(&mut self, cpu: u32) -> Result<(u8, u16), Errno> {
-        let all = self.cpus * u32::try_from(self.domains.len()).unwrap_or(u32::MAX);
-        if cpu >= all {
-            return Err(Errno::EINVAL);
-        }
-        let domain = u8::try_from(cpu / self.cpus).unwrap_or(u8::MAX) % self.domain_count;
-        let core = u16::try_from(cpu % self.cpus / 2).map_err(|_| Errno::EINVAL)?;
-        Ok((domain, core))
+        let (domain, core) = self.cores.get(&cpu).ok_or(Errno::EINVAL)?;
+        Ok((domain.number, *core))
     }
 
     fn core_power(&mut self, domain: Domain) -> Result<CorePower, Errno> {

@@ -7,22 +7,27 @@
 //!
 //! | Name | Text | Written |
 //! |---|---|---|
-//! | `cpu3@0/clos` | `0` to `3`, the class of the core of CPU 3, which is in package 0 | yes |
-//! | `0.1/core-power` | of domain 1 of package 0: `off`, `proportional` or `ordered` | yes |
-//! | `0.1/clos2` | `min=800 max=3800 weight=0`, in MHz; weights 0 to 15, the lower the more | yes |
-//! | `0.1/profile` | `level=0 of=0,3,4 locked=0` | no |
+//! | `cpu3@0/core` | `0.1/core7`, the power unit's number of the core of CPU 3, which is in package 0 | no |
+//! | `0.1/core7/clos` | `0` to `3`, the class of that core | yes |
+//! | `0.1/core_power` | of domain 1 of package 0: `off`, `proportional` or `ordered` | yes |
+//! | `0.1/clos2/min_mhz`, `0.1/clos2/max_mhz` | limits of a class | yes |
+//! | `0.1/clos2/weight` | 0 to 15; the lower, the more it gets where power is divided in proportion | yes |
+//! | `0.1/profile` | `level=0 of=0,3,4 locked=0 bf=1 tf=1`: the level that holds, all that there are, and what this one has | no |
 //! | `0.1/features` | what is on at this level of `bf` and `tf`, or `none` | yes |
 //!
-//! The device is a seam ([`Device`]): the kernel's ([`IsstDevice`]), and one that refuses what the driver refuses ([`FakeDevice`]).
+//! The device is a seam ([`Device`]): the kernel's ([`IsstDevice`]), and one that refuses what the driver refuses ([`FakeDevice`]). A node's ([`NodeDevice`]) is the kernel's; in a tree for tests
+//! a socket stands in its place, behind which a program answers for a fake one ([`answer`]).
 
 mod device;
 mod fake;
 mod names;
+mod node_device;
 mod settings;
 
-pub use device::IsstDevice;
+pub use device::{DEVICE, IsstDevice};
 pub use fake::FakeDevice;
 pub use names::Domain;
+pub use node_device::{NodeDevice, answer};
 pub use settings::{ClosLimits, CorePower, Priority, Profile, SpeedSelect};
 
 use nix::errno::Errno;
@@ -34,11 +39,6 @@ pub trait Device {
     /// # Errors
     /// What the kernel answers.
     fn version(&mut self) -> Result<u16, Errno>;
-    /// The domains of a package that there are.
-    ///
-    /// # Errors
-    /// What the kernel answers.
-    fn domains(&mut self, package: u8) -> Result<Vec<u8>, Errno>;
     /// The power unit's number of a CPU: `(domain, core)`.
     ///
     /// # Errors

@@ -12,20 +12,33 @@ pub struct Domain {
     pub number: u8,
 }
 
+/// One of the limits of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// `min_mhz`.
+    Min,
+    /// `max_mhz`.
+    Max,
+    /// `weight`.
+    Weight,
+}
+
 /// A setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// `cpu3@0/clos`: of CPU 3, which is in package 0.
-    CpuClos {
+    /// `cpu3@0/core`: of CPU 3, which is in package 0.
+    CpuCore {
         /// The kernel's number.
         cpu: u32,
         /// Its package, which the driver does not find by itself.
         package: u8,
     },
-    /// `0.1/core-power`.
+    /// `0.1/core7/clos`, by the power unit's number of the core.
+    CoreClos(Domain, u16),
+    /// `0.1/core_power`.
     CorePower(Domain),
-    /// `0.1/clos2`.
-    Limits(Domain, u8),
+    /// `0.1/clos2/min_mhz`.
+    Limit(Domain, u8, Limit),
     /// `0.1/profile`.
     Profile(Domain),
     /// `0.1/features`.
@@ -39,18 +52,32 @@ impl Name {
         if let Some(cpu) = of.strip_prefix("cpu") {
             let (cpu, package) = cpu.split_once('@')?;
             let (cpu, package) = (cpu.parse().ok()?, package.parse().ok()?);
-            return (setting == "clos").then_some(Name::CpuClos { cpu, package });
+            return (setting == "core").then_some(Name::CpuCore { cpu, package });
         }
         let (package, number) = of.split_once('.')?;
         let domain = Domain { package: package.parse().ok()?, number: number.parse().ok()? };
         match setting {
-            "core-power" => Some(Name::CorePower(domain)),
+            "core_power" => Some(Name::CorePower(domain)),
             "profile" => Some(Name::Profile(domain)),
             "features" => Some(Name::Features(domain)),
-            other => {
-                let clos: u8 = other.strip_prefix("clos")?.parse().ok()?;
-                (clos < CLASSES).then_some(Name::Limits(domain, clos))
-            }
+            other => Name::in_domain(domain, other),
         }
+    }
+
+    /// Those of a core and of a class.
+    fn in_domain(domain: Domain, setting: &str) -> Option<Name> {
+        let (of, setting) = setting.split_once('/')?;
+        if let Some(core) = of.strip_prefix("core") {
+            let core = core.parse().ok()?;
+            return (setting == "clos").then_some(Name::CoreClos(domain, core));
+        }
+        let clos = of.strip_prefix("clos")?.parse().ok().filter(|it| *it < CLASSES)?;
+        let limit = match setting {
+            "min_mhz" => Limit::Min,
+            "max_mhz" => Limit::Max,
+            "weight" => Limit::Weight,
+            _ => return None,
+        };
+        Some(Name::Limit(domain, clos, limit))
     }
 }

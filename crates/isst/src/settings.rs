@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use nix::errno::Errno;
 
 use crate::Device;
-use crate::names::{Domain, Name};
+use crate::names::{Limit, Name};
 
 /// How core power divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,19 +78,24 @@ impl<D: Device> SpeedSelect<D> {
     pub fn read(&mut self, name: &str) -> Result<String, Errno> {
         let device = &mut self.device;
         let text = match Name::parse(name).ok_or(Errno::ENOENT)? {
-            Name::CpuClos { cpu, package } => {
+            Name::CpuCore { cpu, package } => {
                 let (number, core) = device.core_of(cpu)?;
-                device.clos(Domain { package, number }, core)?.to_string()
+                format!("{package}.{number}/core{core}")
             }
+            Name::CoreClos(domain, core) => device.clos(domain, core)?.to_string(),
             Name::CorePower(domain) => match device.core_power(domain)? {
                 it if !it.is_supported => return Err(Errno::ENOENT),
                 it if !it.is_on => "off".to_owned(),
                 it if it.priority == Priority::Ordered => "ordered".to_owned(),
                 _ => "proportional".to_owned(),
             },
-            Name::Limits(domain, clos) => {
+            Name::Limit(domain, clos, limit) => {
                 let it = device.limits(domain, clos)?;
-                format!("min={} max={} weight={}", it.min_mhz, it.max_mhz, it.weight)
+                match limit {
+                    Limit::Min => it.min_mhz.to_string(),
+                    Limit::Max => it.max_mhz.to_string(),
+                    Limit::Weight => it.weight.to_string(),
+                }
             }
             Name::Profile(domain) => render_profile(&device.profile(domain)?),
             Name::Features(domain) => {
@@ -111,10 +116,10 @@ impl<D: Device> SpeedSelect<D> {
         let device = &mut self.device;
         let text = text.trim();
         match Name::parse(name).ok_or(Errno::ENOENT)? {
-            Name::CpuClos { cpu, package } => {
+            Name::CpuCore { .. } | Name::Profile(_) => Err(Errno::EACCES),
+            Name::CoreClos(domain, core) => {
                 let clos = text.parse().map_err(|_| Errno::EINVAL)?;
-                let (number, core) = device.core_of(cpu)?;
-                device.set_clos(Domain { package, number }, core, clos)
+                device.set_clos(domain, core, clos)
             }
             Name::CorePower(domain) => {
                 let before = device.core_power(domain)?;
@@ -128,11 +133,11 @@ impl<D: Device> SpeedSelect<D> {
                 };
                 device.set_core_power(domain, power)
             }
-            Name::Limits(domain, clos) => {
-                let limits = parse_limits(text).ok_or(Errno::EINVAL)?;
+            Name::Limit(domain, clos, limit) => {
+                let before = device.limits(domain, clos)?;
+                let limits = with_limit(before, limit, text).ok_or(Errno::EINVAL)?;
                 device.set_limits(domain, clos, limits)
             }
-            Name::Profile(_) => Err(Errno::EACCES),
             Name::Features(domain) => {
                 let words: Vec<&str> = text.split_ascii_whitespace().collect();
                 let is_known = |word: &&str| ["bf", "tf", "none"].contains(word);
@@ -142,15 +147,6 @@ impl<D: Device> SpeedSelect<D> {
                 device.set_features(domain, words.contains(&"bf"), words.contains(&"tf"))
             }
         }
-    }
-
-    /// The domains of a package that there are.
-    ///
-    /// # Errors
-    /// What the kernel answers.
-    pub fn domains(&mut self, package: u8) -> Result<Vec<Domain>, Errno> {
-        let numbers = self.device.domains(package)?;
-        Ok(numbers.into_iter().map(|number| Domain { package, number }).collect())
     }
 }
 
@@ -172,19 +168,15 @@ fn render_profile(profile: &Profile) -> String {
     text
 }
 
-/// `min=800 max=3800 weight=0`, each once, in any order.
-fn parse_limits(text: &str) -> Option<ClosLimits> {
-    let pairs: Vec<(&str, &str)> =
-        text.split_ascii_whitespace().map(|it| it.split_once('=')).collect::<Option<_>>()?;
-    let one = |key: &str| {
-        let mut found = pairs.iter().filter(|(name, _)| *name == key);
-        let (_, value) = found.next()?;
-        value.parse::<u16>().ok().filter(|_| found.next().is_none())
+/// The limits with another one; `None`: it is none, or there would be no frequency between the lowest and the highest.
+fn with_limit(before: ClosLimits, limit: Limit, text: &str) -> Option<ClosLimits> {
+    let number: u16 = text.parse().ok()?;
+    let limits = match limit {
+        Limit::Min => ClosLimits { min_mhz: number, ..before },
+        Limit::Max => ClosLimits { max_mhz: number, ..before },
+        Limit::Weight => ClosLimits { weight: u8::try_from(number).ok()?, ..before },
     };
-    let (min_mhz, max_mhz) = (one("min")?, one("max")?);
-    let weight = u8::try_from(one("weight")?).ok().filter(|it| *it <= 15)?;
-    let limits = ClosLimits { min_mhz, max_mhz, weight };
-    (pairs.len() == 3 && min_mhz <= max_mhz).then_some(limits)
+    (limits.weight <= 15 && limits.min_mhz <= limits.max_mhz).then_some(limits)
 }
 
 #[cfg(test)]
@@ -212,7 +204,7 @@ mod tests {
     #[test]
     fn the_class_of_a_cpu_is_that_of_its_core() {
         check(
-            "cpu3@0/clos",
+            "0.0/core1/clos",
             Ok("0"),
             &[
                 ("2", Ok("2")),
@@ -222,17 +214,22 @@ mod tests {
                 ("", Err(Errno::EINVAL)),
             ],
         );
-        let mut settings = settings();
-        settings.write("cpu2@0/clos", "1").unwrap();
         // CPUs 2 and 3 are threads of one core in the fake.
-        assert_eq!(settings.read("cpu3@0/clos").unwrap(), "1\n");
-        assert_eq!(settings.read("cpu4@0/clos").unwrap(), "0\n");
+        for (name, core) in [
+            ("cpu2@0/core", "0.0/core1"),
+            ("cpu3@0/core", "0.0/core1"),
+            ("cpu4@0/core", "0.0/core2"),
+            ("cpu9@0/core", "0.1/core0"),
+            ("cpu16@1/core", "1.0/core0"),
+        ] {
+            check(name, Ok(core), &[("0.0/core0", Err(Errno::EACCES))]);
+        }
     }
 
     #[test]
     fn core_power_is_off_or_divides_in_one_of_two_ways() {
         check(
-            "1.1/core-power",
+            "1.1/core_power",
             Ok("off"),
             &[
                 ("ordered", Ok("ordered")),
@@ -244,21 +241,35 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_whole_or_refused() {
+    fn limits_fit_each_other_and_the_register_or_are_refused() {
         check(
-            "0.0/clos1",
-            Ok("min=0 max=25500 weight=0"),
+            "0.0/clos1/max_mhz",
+            Ok("25500"),
             &[
-                ("min=800 max=2000 weight=3", Ok("min=800 max=2000 weight=3")),
-                ("weight=15 max=2000 min=2000", Ok("min=2000 max=2000 weight=15")),
-                ("min=2100 max=2000 weight=3", Err(Errno::EINVAL)),
-                ("min=800 max=2000 weight=16", Err(Errno::EINVAL)),
-                ("min=800 max=2000", Err(Errno::EINVAL)),
-                ("min=800 min=800 max=2000 weight=1", Err(Errno::EINVAL)),
-                ("min=800 max=2000 weight=1 more=2", Err(Errno::EINVAL)),
-                ("min=800 max=99999 weight=1", Err(Errno::EINVAL)),
+                ("2000", Ok("2000")),
+                ("2050", Ok("2000")),
+                ("25600", Err(Errno::EINVAL)),
+                ("99999", Err(Errno::EINVAL)),
+                ("-1", Err(Errno::EINVAL)),
+                ("", Err(Errno::EINVAL)),
             ],
         );
+        check(
+            "0.0/clos1/min_mhz",
+            Ok("0"),
+            &[("800", Ok("800")), ("25500", Ok("25500")), ("25501", Err(Errno::EINVAL))],
+        );
+        check(
+            "0.0/clos1/weight",
+            Ok("0"),
+            &[("15", Ok("15")), ("16", Err(Errno::EINVAL)), ("256", Err(Errno::EINVAL))],
+        );
+        let mut settings = settings();
+        settings.write("0.0/clos1/max_mhz", "2000").unwrap();
+        assert_eq!(settings.write("0.0/clos1/min_mhz", "2100"), Err(Errno::EINVAL));
+        settings.write("0.0/clos1/min_mhz", "2000").unwrap();
+        assert_eq!(settings.write("0.0/clos1/max_mhz", "1900"), Err(Errno::EINVAL));
+        assert_eq!(settings.read("0.0/clos2/max_mhz").unwrap(), "25500\n");
     }
 
     #[test]
@@ -283,11 +294,21 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_told_as_such() {
-        for name in ["", "cpu3/clos", "cpux@0/clos", "0.0/clos4", "0/core-power", "0.0/other"] {
+        for name in [
+            "",
+            "cpu3/core",
+            "cpux@0/core",
+            "cpu3@0/clos",
+            "0.0/clos4/min_mhz",
+            "0.0/clos1/other",
+            "0.0/clos1",
+            "0/core_power",
+            "0.0/other",
+        ] {
             check(name, Err(Errno::ENOENT), &[("1", Err(Errno::ENOENT))]);
         }
         // A package, a domain and a CPU that the machine does not have.
-        for name in ["2.0/core-power", "0.2/core-power", "0.2/features", "cpu99@0/clos"] {
+        for name in ["2.0/core_power", "0.2/core_power", "0.2/features", "cpu99@0/core"] {
             check(name, Err(Errno::EINVAL), &[]);
         }
     }
@@ -298,9 +319,9 @@ mod tests {
         device.is_write_blocked = true;
         let mut settings = SpeedSelect::new(device).unwrap();
         for (name, text) in [
-            ("cpu0@0/clos", "1"),
-            ("0.0/core-power", "ordered"),
-            ("0.0/clos0", "min=1 max=2 weight=0"),
+            ("0.0/core0/clos", "1"),
+            ("0.0/core_power", "ordered"),
+            ("0.0/clos0/max_mhz", "2000"),
             ("0.0/features", "bf"),
         ] {
             let before = settings.read(name);

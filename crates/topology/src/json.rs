@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use bayplan_types::{CpuPriority, CpuSet};
+use bayplan_types::{CorePower, CpuPriority, CpuSet, PowerDomain};
 
 use crate::device::Device;
 use crate::snapshot::{KernelFacts, ResctrlFacts};
@@ -36,7 +36,9 @@ Fields of -o json (sets of CPUs and nodes are texts such as \"0-3,8\"; null: the
   devices[]     address, kind, class, vendor, device, node, cpus, physical (of a virtual function), driver, interfaces[],
                 dev_nodes[], memory_node (of a GPU with memory that is a NUMA node)
   kernel        release, cpu_options[], controllers[], psi, btf, resctrl, cpufreq_driver, cpuidle_driver, idle_states[],
-                uncores[], speed_select
+                uncores[], speed_select; where its device was asked also power_domains[]: name (package and number), core_power (off,
+                proportional, ordered), level, levels[], locked, base_frequency and turbo_frequency (on or not), classes[]: min_mhz,
+                max_mhz, weight, cpus; or power_domains_refused, why it says nothing
   oddities[]    path, found, assumed";
 
 /// A machine. Sets are texts in the kernel's list form. [`JSON_HELP`] tells what the fields mean.
@@ -187,6 +189,34 @@ pub struct KernelJson {
     pub idle_states: Vec<String>,
     pub uncores: Vec<String>,
     pub speed_select: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub power_domains: Vec<PowerDomainJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_domains_refused: Option<String>,
+}
+
+/// What Speed Select says of a part of a package.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "JSON_HELP describes every field, for programs as for people")]
+pub struct PowerDomainJson {
+    pub name: String,
+    pub core_power: Option<&'static str>,
+    pub level: Option<u8>,
+    pub levels: Vec<u8>,
+    pub locked: Option<bool>,
+    pub base_frequency: bool,
+    pub turbo_frequency: bool,
+    pub classes: Vec<ClosJson>,
+}
+
+/// A class of service of a power domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "JSON_HELP describes every field, for programs as for people")]
+pub struct ClosJson {
+    pub min_mhz: u32,
+    pub max_mhz: u32,
+    pub weight: u8,
+    pub cpus: String,
 }
 
 /// What cache and bandwidth control can do, with the names and values of the kernel's files.
@@ -359,6 +389,34 @@ fn kernel(kernel: &KernelFacts) -> KernelJson {
         idle_states: kernel.idle_states.clone(),
         uncores: kernel.uncores.iter().map(|uncore| uncore.name.clone()).collect(),
         speed_select: kernel.has_speed_select,
+        power_domains: match &kernel.speed_select {
+            Some(Ok(facts)) => facts.domains.iter().map(power_domain).collect(),
+            _ => Vec::new(),
+        },
+        power_domains_refused: match &kernel.speed_select {
+            Some(Err(why)) => Some(why.clone()),
+            _ => None,
+        },
+    }
+}
+
+fn power_domain(domain: &PowerDomain) -> PowerDomainJson {
+    let profile = domain.profile.as_ref();
+    let classes = (0..).zip(&domain.clos).map(|(number, limits)| ClosJson {
+        min_mhz: limits.min_mhz,
+        max_mhz: limits.max_mhz,
+        weight: limits.weight,
+        cpus: domain.cpus_of_class(number).to_string(),
+    });
+    PowerDomainJson {
+        name: domain.name.clone(),
+        core_power: domain.core_power.map(CorePower::name),
+        level: profile.map(|it| it.level),
+        levels: profile.map(|it| it.levels.clone()).unwrap_or_default(),
+        locked: profile.map(|it| it.is_locked),
+        base_frequency: domain.is_base_frequency_on,
+        turbo_frequency: domain.is_turbo_frequency_on,
+        classes: classes.collect(),
     }
 }
 

@@ -1,16 +1,17 @@
 //! Kinds of cores, frequencies and priorities. In: what the kernel says of kinds, capacities and frequency policies. Out: which CPUs
 //! are large or small, and which the hardware treats better or worse than others.
 //!
-//! Priorities, per package, the first rule that tells CPUs apart: with several base frequencies (Intel SST-BF shows as such) the
+//! Priorities, per package, the first rule that tells CPUs apart: classes of service of Speed Select (SST-TF, SST-CP; `speed_select.rs`); with several base frequencies (Intel SST-BF shows as such) the
 //! lowest ones are low and the others high; with several energy performance preferences the worst ones are low and the others high.
-//! Efficient cores are always low. Speed Select's own classes (SST-CP, SST-TF) are not in sysfs.
+//! Efficient cores are always low.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bayplan_types::{CoreKind, CpuId, CpuSet};
+use bayplan_types::{CoreKind, CpuId, CpuSet, SpeedSelect};
 
 use crate::caches::Facts;
 use crate::snapshot::{Oddity, PolicyFacts, Snapshot};
+use crate::speed_select::priorities_of_classes;
 use crate::topology::{FrequencyPolicy, index_cpus};
 use bayplan_types::fold::name_cpus;
 
@@ -93,15 +94,18 @@ pub(crate) fn derive_priorities(
     packages: &[CpuSet],
     policies: &[FrequencyPolicy],
     kinds: &[(CoreKind, CpuSet)],
+    speed_select: Option<&SpeedSelect>,
 ) -> Priorities {
     let mut all = Priorities::default();
-    for inside in policies_inside(packages, policies) {
+    for (package, inside) in packages.iter().zip(policies_inside(packages, policies)) {
+        let by_class = speed_select.and_then(|facts| priorities_of_classes(facts, package));
+        let by_class = by_class.map(|(high, low)| Priorities { high, low });
         let by_base = worst_and_others(&inside, |policy| {
             // The most is the worst.
             policy.base.map(|base| u64::MAX - base.0)
         });
-        let Priorities { high, low } =
-            by_base.or_else(|| worst_and_others(&inside, preference_rank)).unwrap_or_default();
+        let by_policy = || by_base.or_else(|| worst_and_others(&inside, preference_rank));
+        let Priorities { high, low } = by_class.or_else(by_policy).unwrap_or_default();
         all.high.union_with(&high);
         all.low.union_with(&low);
     }

@@ -20,6 +20,7 @@ mod numa;
 #[cfg(test)]
 mod properties;
 mod snapshot;
+mod speed_select;
 mod synthetic;
 mod topology;
 

@@ -9,6 +9,7 @@ mod node_set;
 mod parse_set_error;
 mod pinning;
 mod qos;
+mod speed_select;
 mod unit;
 
 pub use cpu_set::CpuSet;
@@ -18,4 +19,8 @@ pub use node_set::NodeSet;
 pub use parse_set_error::ParseSetError;
 pub use pinning::Pinning;
 pub use qos::{CpuClass, QosClass};
+pub use speed_select::{
+    CLOS_COUNT, ClosLimits, CorePower, ParseCorePowerError, ParseProfileError, PerformanceProfile,
+    PowerCore, PowerDomain, SpeedSelect,
+};
 pub use unit::{Bytes, HugeBytes, Khz, MilliCpu};

@@ -41,14 +41,15 @@ cpuClasses:
     check(
         ours,
         expect![[r#"
-        classes: {"latency":{"governor":"performance","maxFreq":"max","maxLatency":"10us","minFreq":"base","turbo":true},"plain":{},"quiet":{"disabledCstates":["C6","C1E"],"energyPerformancePreference":"balance_power","maxFreq":"1500MHz","uncoreMaxFreq":"50%"}}  # line 3 of the file
-        exclusive: latency  # line 10 of the file
-        shared: balance-power  # line 11 of the file
-        reserved: none
-        idle: quiet  # line 12 of the file
-        schedule: [{"at":"06:30:00","exclusive":"latency"}, {"at":"22:00:00","exclusive":"power","shared":"none"}]  # line 15 of the file
-        timeZone: UTC  # line 13 of the file
-    "#]],
+            classes: {"latency":{"governor":"performance","maxFreq":"max","maxLatency":"10us","minFreq":"base","turbo":true},"plain":{},"quiet":{"disabledCstates":["C6","C1E"],"energyPerformancePreference":"balance_power","maxFreq":"1500MHz","uncoreMaxFreq":"50%"}}  # line 3 of the file
+            speedSelect: {}
+            exclusive: latency  # line 10 of the file
+            shared: balance-power  # line 11 of the file
+            reserved: none
+            idle: quiet  # line 12 of the file
+            schedule: [{"at":"06:30:00","exclusive":"latency"}, {"at":"22:00:00","exclusive":"power","shared":"none"}]  # line 15 of the file
+            timeZone: UTC  # line 13 of the file
+        "#]],
     );
     // nri-plugins' list, CRI Resource Manager's kHz.
     let theirs = "\
@@ -65,14 +66,15 @@ cpuClasses:
     check(
         theirs,
         expect![[r#"
-        classes: {"default":{},"normal":{"energyPerformancePreference":"balance_performance","governor":"schedutil","maxFreq":"2800MHz","minFreq":"800MHz","uncoreMinFreq":"1000MHz"}}  # line 3 of the file
-        exclusive: none
-        shared: none
-        reserved: none
-        idle: none
-        schedule: []
-        timeZone: local
-    "#]],
+            classes: {"default":{},"normal":{"energyPerformancePreference":"balance_performance","governor":"schedutil","maxFreq":"2800MHz","minFreq":"800MHz","uncoreMinFreq":"1000MHz"}}  # line 3 of the file
+            speedSelect: {}
+            exclusive: none
+            shared: none
+            reserved: none
+            idle: none
+            schedule: []
+            timeZone: local
+        "#]],
     );
 }
 
@@ -113,8 +115,8 @@ cpuClasses:
             f:7:16: `cpuClasses.classes.b.maxFreq`: `maxFreq-1MHz` is for lowest frequencies only
             f:9:19: `cpuClasses.classes.b.maxLatency`: `1s` is not a time to wake up: a number of microseconds, also with us or ms, or any
             f:10:24: `cpuClasses.classes.b.disabledCstates` is not a list such as [C6]
-            f:11:7: `cpuClasses.classes.b.pctPriority`: Speed Select is set through a device that bayplan does not use; take intel-speed-select, and leave this out
-            f:12:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq
+            f:11:7: `cpuClasses.classes.b.pctPriority`: name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`
+            f:12:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq, clos
             f:13:17: `cpuClasses.classes.b.governor`: expected one value
             f:14:5: duplicate class `b`
             f:15:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are b, performance, balance-performance, balance-power, power, default
@@ -209,4 +211,69 @@ proptest! {
         let found = classes.uses_at(Time::constant(time, 30, 0, 0));
         prop_assert_eq!(found.get(&CpuUse::Exclusive).cloned(), expected);
     }
+}
+
+#[test]
+fn speed_select_is_of_the_whole_machine_and_classes_name_a_class_of_service() {
+    let ours = "\
+cpuClasses:
+  classes:
+    fast: {clos: 0}
+    slow: {sstClosID: \"3\"}
+  speedSelect:
+    corePower: ordered
+    clos:
+      0: {minFreq: 2.4GHz}
+      3: {minFreq: 800MHz, maxFreq: 2GHz, weight: 15}
+";
+    check(
+        ours,
+        expect![[r#"
+        classes: {"fast":{"clos":0},"slow":{"clos":3}}  # line 3 of the file
+        speedSelect: {"clos":{"0":{"minFreq":"2400MHz"},"3":{"maxFreq":"2000MHz","minFreq":"800MHz","weight":15}},"corePower":"ordered"}  # line 6 of the file
+        exclusive: none
+        shared: none
+        reserved: none
+        idle: none
+        schedule: []
+        timeZone: local
+    "#]],
+    );
+    let wrong = "\
+cpuClasses:
+  classes:
+    fast: {clos: 4}
+    slow: {clos: high}
+  speedSelect:
+    corePower: on
+    power: ordered
+    clos:
+      0: {minFreq: 3GHz, maxFreq: 2GHz}
+      1: {minFreq: base, maxFreq: 30GHz, weight: 16, max: 2GHz}
+      2: fast
+      4: {weight: 1}
+";
+    let (_, shown) = read_back("cpuClasses: {speedSelect: {corePower: off}}\n").unwrap();
+    assert!(shown.contains(r#"speedSelect: {"corePower":"off"}"#), "{shown}");
+    check(
+        wrong,
+        expect![[r#"
+        f:3:18: `cpuClasses.classes.fast.clos` is `4`, expected a class of service of Speed Select, 0 to 3
+        f:4:18: `cpuClasses.classes.slow.clos` is `high`, expected a class of service of Speed Select, 0 to 3
+        f:6:16: `cpuClasses.speedSelect.corePower` is `true`, expected off, proportional or ordered
+        f:7:5: unknown key `power` in `cpuClasses.speedSelect`; known are corePower, clos
+        f:9:10: `cpuClasses.speedSelect.clos.0.minFreq` is 3000 MHz, above `maxFreq`, 2000 MHz; expected at most that
+        f:10:20: `cpuClasses.speedSelect.clos.1.minFreq` is `base`, expected a frequency from 100MHz to 25.5GHz
+        f:10:35: `cpuClasses.speedSelect.clos.1.maxFreq` is `30GHz`, expected a frequency from 100MHz to 25.5GHz
+        f:10:50: `cpuClasses.speedSelect.clos.1.weight` is `16`, expected a number from 0 to 15
+        f:10:54: unknown key `max` in `cpuClasses.speedSelect.clos.1`; known are minFreq, maxFreq, weight
+        f:11:10: `cpuClasses.speedSelect.clos.2`: expected lines such as `minFreq: 2.4GHz`
+        f:12:7: unknown key `4` in `cpuClasses.speedSelect.clos`; known are 0, 1, 2, 3"#]],
+    );
+    check(
+        "cpuClasses:\n  speedSelect: ordered\n",
+        expect![
+            "f:2:16: `cpuClasses.speedSelect`: expected lines such as `corePower: ordered` and `clos: {0: {minFreq: 2.4GHz}}`"
+        ],
+    );
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use bayplan_enforcement::power::{Frequency, ParsePowerError, PowerClass};
+use bayplan_types::CLOS_COUNT;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value as Json, json};
@@ -42,7 +43,7 @@ pub(crate) struct Schedule;
 pub(crate) struct Zone;
 
 /// Fields of a class: how they are called, and what nri-plugins call them.
-const FIELDS: [(&str, &str); 9] = [
+const FIELDS: [(&str, &str); 10] = [
     ("governor", "freqGovernor"),
     ("minFreq", "minFreq"),
     ("maxFreq", "maxFreq"),
@@ -52,9 +53,10 @@ const FIELDS: [(&str, &str); 9] = [
     ("disabledCstates", "disabledCstates"),
     ("uncoreMinFreq", "uncoreMinFreq"),
     ("uncoreMaxFreq", "uncoreMaxFreq"),
+    ("clos", "sstClosID"),
 ];
-/// Fields that nri-plugins have and that need what bayplan does not do.
-const SPEED_SELECT: [&str; 4] = ["pctPriority", "pctMinFreq", "pctMaxFreq", "sstClosID"];
+/// Fields of nri-plugins that make classes of service of Speed Select by themselves.
+const SPEED_SELECT: [&str; 3] = ["pctPriority", "pctMinFreq", "pctMaxFreq"];
 
 /// Where a frequency lies between the lowest (0) and the highest (100) of any CPU; `None` where that depends on the CPU.
 fn place_in_range(frequency: Frequency) -> Option<u8> {
@@ -117,10 +119,11 @@ impl Reader {
                 "disabledCstates" => class.disabled_states = self.names(&what, value),
                 "uncoreMinFreq" => class.uncore_min = self.parsed(&what, value),
                 "uncoreMaxFreq" => class.uncore_max = self.upper(&what, value),
+                "clos" => class.clos = self.clos(&what, value),
                 _ if SPEED_SELECT.contains(&key.as_str()) => self.wrong(
                     *at,
                     format!(
-                        "`{what}`: Speed Select is set through a device that bayplan does not use; take intel-speed-select, and leave this out"
+                        "`{what}`: name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`"
                     ),
                 ),
                 _ => {
@@ -167,6 +170,18 @@ impl Reader {
             return None;
         }
         Some(frequency)
+    }
+
+    fn clos(&mut self, what: &str, value: &Node) -> Option<u8> {
+        let text = self.text(what, value)?;
+        let clos = text.parse().ok().filter(|clos| *clos < CLOS_COUNT);
+        if clos.is_none() {
+            let message = format!(
+                "`{what}` is `{text}`, expected a class of service of Speed Select, 0 to 3"
+            );
+            self.wrong(value.at, message);
+        }
+        clos
     }
 
     fn flag(&mut self, what: &str, value: &Node) -> Option<bool> {
@@ -263,6 +278,7 @@ impl Tree for Classes {
         for name in FIELDS.iter().flat_map(|(own, theirs)| [own, theirs]) {
             let schema = match *name {
                 "turbo" => json!({ "enum": [true, false, "true", "false"] }),
+                "clos" | "sstClosID" => json!({ "enum": [0, 1, 2, 3, "0", "1", "2", "3"] }),
                 "disabledCstates" => json!({ "type": "array", "items": { "type": "string" } }),
                 _ => scalar.clone(),
             };
@@ -300,6 +316,7 @@ fn shown_class(class: &PowerClass) -> Json {
     put("disabledCstates", (!states.is_empty()).then(|| json!(states)));
     put("uncoreMinFreq", class.uncore_min.as_ref().map(|it| text(it)));
     put("uncoreMaxFreq", class.uncore_max.as_ref().map(|it| text(it)));
+    put("clos", class.clos.map(|it| json!(it)));
     Json::Object(shown)
 }
 

@@ -7,7 +7,7 @@ use super::walk::{Place, Walk, path};
 use crate::yaml::{Node, Value};
 
 /// Fields of a CPU class that we have, under their names, and what we call them.
-const FIELDS: [(&str, &str); 10] = [
+const FIELDS: [(&str, &str); 11] = [
     ("minFreq", "minFreq"),
     ("maxFreq", "maxFreq"),
     ("uncoreMinFreq", "uncoreMinFreq"),
@@ -18,6 +18,7 @@ const FIELDS: [(&str, &str); 10] = [
     ("disabledCstates", "disabledCstates"),
     ("turbo", "turbo"),
     ("maxLatency", "maxLatency"),
+    ("sstClosID", "clos"),
 ];
 
 /// Why a field has no counterpart.
@@ -26,8 +27,8 @@ fn why_lost(field: &str) -> &'static str {
         "turbopriority" => {
             "classes do not compete for turbo; `turbo: false` of a class keeps its CPUs below"
         }
-        "pctpriority" | "pctminfreq" | "pctmaxfreq" | "sstclosid" => {
-            "Speed Select is set with intel-speed-select; placement sees what it sets"
+        "pctpriority" | "pctminfreq" | "pctmaxfreq" => {
+            "name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`"
         }
         "publishextendedresource" => {
             "no extended resource is published; pods name a class by annotation"
@@ -65,7 +66,7 @@ pub(super) fn cpu_class(walk: &mut Walk<'_>, place: &Place, name: &str, class: &
                 walk.note(&below, value, Fate::Taken(format!("cpuClasses.classes.{name}")));
             }
             // Zero is Go's word for a frequency that is not set.
-            Some(_) if text_of(value) == Some("0") || text_of(value) == Some("") => {
+            Some((_, ours)) if is_unset(ours, value) => {
                 walk.note(&below, value, Fate::holds("what a class does not name stays as it was"));
             }
             Some((_, ours)) => {
@@ -76,6 +77,12 @@ pub(super) fn cpu_class(walk: &mut Walk<'_>, place: &Place, name: &str, class: &
             None => walk.note(&below, value, Fate::lost(why_lost(field))),
         }
     }
+}
+
+/// Zero is a class of service, though.
+fn is_unset(field: &str, value: &Node) -> bool {
+    let text = text_of(value);
+    text == Some("") || text == Some("0") && field != "clos"
 }
 
 /// Where a class of this name is.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use bayplan_types::{CpuPriority, CpuSet, Khz, NodeId};
+use bayplan_types::{ClosLimits, CpuPriority, CpuSet, Khz, NodeId, SpeedSelect};
 
 use super::lines::Lines;
 use bayplan_topology::{Device, DeviceKind};
@@ -70,8 +70,43 @@ fn kernel(topology: &Topology, lines: &mut Lines) {
         None if can.is_empty() => {}
         None => lines.add(1, &format!("kernel: {}", can.join(", "))),
     }
+    speed_select(kernel.speed_select.as_ref(), lines);
     if !kernel.cpu_options.is_empty() {
         lines.add(1, &format!("kernel options: {}", kernel.cpu_options.join(" ")));
+    }
+}
+
+/// What the device of Speed Select says, a line for each power domain and for each class of service that has cores.
+fn speed_select(facts: Option<&Result<SpeedSelect, String>>, lines: &mut Lines) {
+    let domains = match facts {
+        Some(Ok(facts)) => &facts.domains,
+        Some(Err(why)) => return lines.add(1, &format!("Speed Select says nothing: {why}")),
+        None => return,
+    };
+    for domain in domains {
+        let mut parts = Vec::new();
+        if let Some(profile) = &domain.profile {
+            let locked = if profile.is_locked { ", locked" } else { "" };
+            parts.push(format!("level {}{locked}", profile.level));
+        }
+        let switches = [
+            ("base frequency", domain.is_base_frequency_on),
+            ("turbo frequency", domain.is_turbo_frequency_on),
+        ];
+        let on = switches.into_iter().filter(|(_, is_on)| *is_on);
+        parts.extend(on.map(|(name, _)| format!("{name} on")));
+        let power = domain.core_power;
+        parts.push(power.map_or("no core power".to_owned(), |it| format!("core power {it}")));
+        lines
+            .add(1, &format!("Speed Select of power domain {}: {}", domain.name, parts.join(", ")));
+        for (number, ClosLimits { min_mhz, max_mhz, weight }) in (0..).zip(&domain.clos) {
+            let cpus = domain.cpus_of_class(number);
+            if !cpus.is_empty() {
+                let cpus = count_and_list(&cpus);
+                let limits = format!("{min_mhz} to {max_mhz} MHz, weight {weight}");
+                lines.add(2, &format!("class of service {number}: {limits}: {cpus}"));
+            }
+        }
     }
 }
 

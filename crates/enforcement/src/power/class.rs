@@ -28,6 +28,8 @@ pub struct PowerClass {
     pub uncore_min: Option<Frequency>,
     /// The highest frequency of what the CPUs of a die share.
     pub uncore_max: Option<Frequency>,
+    /// The class of service of Speed Select, 0 to 3 (`speed_select.rs`).
+    pub clos: Option<u8>,
 }
 
 /// Why a text is none of these values. `Display` says what is expected.

@@ -509,6 +509,7 @@ fn any_class() -> impl Strategy<Value = PowerClass> {
                 disabled_states,
                 uncore_min,
                 uncore_max,
+                clos: None,
             }
         },
     )

@@ -344,6 +344,7 @@ fn any_class() -> impl Strategy<Value = PowerClass> {
                 disabled_states: states.into_iter().map(str::to_owned).collect(),
                 uncore_min,
                 uncore_max,
+                clos: None,
             }
         },
     )

@@ -1,6 +1,6 @@
 //! Facts about what the kernel offers.
 
-use bayplan_types::PackageId;
+use bayplan_types::{PackageId, SpeedSelect};
 
 /// What the kernel can do on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct KernelFacts {
     pub idle_states: Vec<String>,
     /// `/sys/class/misc/isst_interface` is there: Intel Speed Select can be asked. What it says is not in sysfs.
     pub has_speed_select: bool,
+    /// What the device of Intel Speed Select says, or why it says nothing; `None`: it was not asked, because there is none.
+    pub speed_select: Option<Result<SpeedSelect, String>>,
 }
 
 /// What the cache and bandwidth control can do (`Documentation/filesystems/resctrl.rst`, "Info directory").

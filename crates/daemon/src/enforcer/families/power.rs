@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 use bayplan_enforcement::power::{Latency, PowerClass, PowerOffer, settings_for_power};
+use bayplan_enforcement::speed_select::settings_for_speed_select;
 use bayplan_host::kernel::Kernel;
-use bayplan_host::read_power;
+use bayplan_host::{read_power, read_speed_select};
 use bayplan_node::occupancy::Occupancy;
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuSet, SpeedSelect};
 use bayplan_workload::annotations::{Tuning, WakeUp};
 use jiff::civil::Time;
 
@@ -21,29 +22,41 @@ pub(crate) struct PowerCache {
     /// What the files said that tell of a change.
     signs: Vec<Option<String>>,
     offer: Option<PowerOffer>,
+    /// What Speed Select says; the inner `None`: there is no device.
+    speed_select: Option<Option<Result<SpeedSelect, String>>>,
 }
 
-/// Where CPUs that come and go are seen, another driver, and the switches for turbo.
-const SIGNS: [&str; 5] = [
+/// Where CPUs that come and go are seen, another driver, the switches for turbo, and the device of Speed Select.
+const SIGNS: [&str; 6] = [
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/intel_pstate/status",
     "sys/devices/system/cpu/intel_pstate/no_turbo",
     "sys/devices/system/cpu/amd_pstate/status",
     "sys/devices/system/cpu/cpufreq/boost",
+    "dev/isst_interface/0.0/core_power",
 ];
 
 impl PowerCache {
     /// Something was written on which it depends.
     pub(crate) fn clear(&mut self) {
-        self.offer = None;
+        (self.offer, self.speed_select) = (None, None);
+    }
+
+    /// Forgets what may be something else by now.
+    fn renew(&mut self, kernel: &mut dyn Kernel) {
+        let signs: Vec<_> = SIGNS.iter().map(|path| kernel.read(path).ok()).collect();
+        if signs != self.signs {
+            self.clear();
+            self.signs = signs;
+        }
     }
 
     fn offer(&mut self, kernel: &mut dyn Kernel) -> &PowerOffer {
-        let signs: Vec<_> = SIGNS.iter().map(|path| kernel.read(path).ok()).collect();
-        if signs != self.signs {
-            (self.signs, self.offer) = (signs, None);
-        }
         self.offer.get_or_insert_with(|| read_power(kernel))
+    }
+
+    fn speed_select(&mut self, kernel: &mut dyn Kernel) -> Option<&Result<SpeedSelect, String>> {
+        self.speed_select.get_or_insert_with(|| read_speed_select(kernel)).as_ref()
     }
 }
 
@@ -62,7 +75,17 @@ pub(crate) fn gather_power(
     assigned.others(config, occupancy, time);
     let Assigned { classes, cpus, problems } = assigned;
     gathered.problems.extend(problems);
+    let wish = &config.cpu_classes.speed_select;
     // Without classes nothing is read.
+    if cpus.is_empty() && wish.is_empty() {
+        return;
+    }
+    cache.renew(kernel);
+    if !wish.is_empty() || classes.values().any(|it| it.clos.is_some()) {
+        let offer = cache.speed_select(kernel);
+        let (settings, problems) = settings_for_speed_select(&classes, wish, offer, &cpus);
+        gathered.add(settings, problems);
+    }
     if !cpus.is_empty() {
         let (settings, problems) = settings_for_power(&classes, cache.offer(kernel), &cpus);
         gathered.add(settings, problems);

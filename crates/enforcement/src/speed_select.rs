@@ -1,0 +1,328 @@
+//! Classes of service of Intel Speed Select. In: classes of CPUs, what is wanted of classes of service, what the processor has, and which CPUs have which class. Out: settings, and what of
+//! it cannot be had here, in words.
+//!
+//! Threads of a core have one class of service: the lowest number that any of them asks counts, so that no container is slowed down by the class of another. Limits are those of the whole machine;
+//! they are set wherever they are configured, whether a class of CPUs asks for them or not, because other cores may have them. What is not asked stays as it was.
+//! Guarantees: only domains and cores that were found are named; a domain is switched on after its classes and cores are set, because its settings come last by name.
+//! The settings, by name, are those of the crate `isst`; what they mean: Documentation/admin-guide/pm/intel-speed-select.rst, "Intel(R) Speed Select Technology - Core Power".
+
+use std::collections::BTreeMap;
+
+use bayplan_types::fold::name_cpus;
+use bayplan_types::{CorePower, CpuSet, PowerCore, PowerDomain, SpeedSelect};
+
+use crate::power::PowerClass;
+use crate::setting::{Form, Setting, Settings, Slot};
+
+/// The device, below the root; its settings are as files below it.
+const DEVICE: &str = "dev/isst_interface";
+/// The register of a class has steps of 100 MHz.
+const STEP_MHZ: u32 = 100;
+
+/// What is wanted of a class of service. What is `None` stays as it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClosWish {
+    /// The lowest frequency, in MHz.
+    pub min_mhz: Option<u32>,
+    /// The highest frequency, in MHz.
+    pub max_mhz: Option<u32>,
+    /// 0 to 15; the lower, the more it gets where power is divided in proportion.
+    pub weight: Option<u8>,
+}
+
+/// What is wanted of Speed Select on the whole machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpeedSelectWish {
+    /// How power that is short is divided between classes of service.
+    pub core_power: Option<CorePower>,
+    /// By number.
+    pub clos: BTreeMap<u8, ClosWish>,
+}
+
+impl SpeedSelectWish {
+    /// Nothing is wanted.
+    pub fn is_empty(&self) -> bool {
+        *self == SpeedSelectWish::default()
+    }
+}
+
+/// Settings for all cores with a CPU of a class that names a class of service, and for all domains. `assigned` says for classes by name which CPUs these are; they must not overlap. `offer` is
+/// what the processor has; `None`: there is no device; or why it cannot be asked.
+pub fn settings_for_speed_select(
+    classes: &BTreeMap<String, PowerClass>,
+    wish: &SpeedSelectWish,
+    offer: Option<&Result<SpeedSelect, String>>,
+    assigned: &BTreeMap<String, CpuSet>,
+) -> (Settings, Vec<String>) {
+    let asked = Asked::of(classes, assigned);
+    if wish.is_empty() && asked.0.is_empty() {
+        return (Settings::new(), Vec::new());
+    }
+    let facts = match offer {
+        Some(Ok(facts)) => facts,
+        Some(Err(why)) => return (Settings::new(), vec![format!("Speed Select: {why}")]),
+        None => {
+            let why = format!(
+                "Speed Select: there is no /{DEVICE}; the processor has none, or the driver isst_tpmi is not loaded"
+            );
+            return (Settings::new(), vec![why]);
+        }
+    };
+    let (mut settings, mut problems) = (Settings::new(), Vec::new());
+    let mut reached = CpuSet::new();
+    for domain in &facts.domains {
+        for core in &domain.cores {
+            reached.union_with(&core.cpus);
+            asked.core(domain, core, &mut settings, &mut problems);
+        }
+        domain_settings(domain, wish, &mut settings, &mut problems);
+        if wish.core_power.is_none() && domain.core_power == Some(CorePower::Off) {
+            let cpus = asked.cpus_in(domain);
+            if !cpus.is_empty() {
+                problems.push(format!(
+                    "classes of service of {} have no effect: core power is off in power domain {}; name cpuClasses.speedSelect.corePower",
+                    name_cpus(&cpus),
+                    domain.name
+                ));
+            }
+        }
+    }
+    for (name, clos, cpus) in &asked.0 {
+        let missed = cpus.difference(&reached);
+        if !missed.is_empty() {
+            let cpus = name_cpus(&missed);
+            problems.push(format!(
+                "class \"{name}\" on {cpus}: class of service {clos}: Speed Select does not know them"
+            ));
+        }
+    }
+    (settings, problems)
+}
+
+/// Classes of CPUs that name a class of service: name, number, CPUs.
+struct Asked<'a>(Vec<(&'a str, u8, &'a CpuSet)>);
+
+impl<'a> Asked<'a> {
+    fn of(
+        classes: &'a BTreeMap<String, PowerClass>,
+        assigned: &'a BTreeMap<String, CpuSet>,
+    ) -> Asked<'a> {
+        let asked = assigned.iter().filter(|(_, cpus)| !cpus.is_empty());
+        let asked = asked.filter_map(|(name, cpus)| {
+            Some((name.as_str(), classes.get(name).and_then(|it| it.clos)?, cpus))
+        });
+        Asked(asked.collect())
+    }
+
+    fn cpus_in(&self, domain: &PowerDomain) -> CpuSet {
+        let mut cpus = CpuSet::new();
+        for core in &domain.cores {
+            self.0.iter().for_each(|(.., it)| cpus.union_with(&it.intersection(&core.cpus)));
+        }
+        cpus
+    }
+
+    fn core(
+        &self,
+        domain: &PowerDomain,
+        core: &PowerCore,
+        settings: &mut Settings,
+        problems: &mut Vec<String>,
+    ) {
+        let here = || self.0.iter().filter(|(.., cpus)| cpus.intersects(&core.cpus));
+        let Some((best, clos, _)) = here().min_by_key(|(_, clos, _)| *clos) else { return };
+        for (name, other, cpus) in here().filter(|(_, other, _)| other != clos) {
+            let cpus = name_cpus(&cpus.intersection(&core.cpus));
+            problems.push(format!(
+                "class \"{name}\" on {cpus}: class of service {other}: class \"{best}\" has {clos} on the same core, which counts"
+            ));
+        }
+        let path = format!("{DEVICE}/{}/core{}/clos", domain.name, core.number);
+        let reason = format!("class \"{best}\": class of service");
+        put(settings, path, Form::Text, clos.to_string(), name_cpus(&core.cpus), reason);
+    }
+}
+
+fn domain_settings(
+    domain: &PowerDomain,
+    wish: &SpeedSelectWish,
+    settings: &mut Settings,
+    problems: &mut Vec<String>,
+) {
+    if domain.core_power.is_none() {
+        problems.push(format!("power domain {}: the processor has no core power", domain.name));
+        return;
+    }
+    let dir = format!("{DEVICE}/{}", domain.name);
+    let unit = || format!("power domain {}", domain.name);
+    for (number, ClosWish { min_mhz, max_mhz, weight }) in &wish.clos {
+        let dir = format!("{dir}/clos{number}");
+        let reason = |what: &str| format!("class of service {number}: {what}");
+        let whole = |mhz: &u32| (mhz / STEP_MHZ * STEP_MHZ).to_string();
+        if let Some(mhz) = min_mhz {
+            let form = Form::Lowest { highest: format!("{dir}/max_mhz") };
+            let path = format!("{dir}/min_mhz");
+            put(settings, path, form, whole(mhz), unit(), reason("lowest frequency"));
+        }
+        if let Some(mhz) = max_mhz {
+            let path = format!("{dir}/max_mhz");
+            put(settings, path, Form::Highest, whole(mhz), unit(), reason("highest frequency"));
+        }
+        if let Some(weight) = weight {
+            let path = format!("{dir}/weight");
+            put(settings, path, Form::Text, weight.to_string(), unit(), reason("weight"));
+        }
+    }
+    if let Some(power) = wish.core_power {
+        let reason = "how power is divided".to_owned();
+        put(settings, format!("{dir}/core_power"), Form::Text, power.to_string(), unit(), reason);
+    }
+}
+
+fn put(
+    settings: &mut Settings,
+    path: String,
+    form: Form,
+    value: String,
+    unit: String,
+    reason: String,
+) {
+    settings.insert(Slot::file(path), Setting { form, value, unit, reason });
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    /// Two domains of two cores with two threads each; the second has core power off.
+    fn facts() -> SpeedSelect {
+        let core =
+            |number, cpus: &str| PowerCore { number, cpus: cpus.parse().unwrap(), clos: Some(0) };
+        let domain = |name: &str, core_power, cores| PowerDomain {
+            name: name.to_owned(),
+            core_power,
+            cores,
+            ..PowerDomain::default()
+        };
+        let first = vec![core(0, "0,4"), core(3, "1,5")];
+        let second = vec![core(0, "2,6"), core(1, "3,7")];
+        let on = domain("0.0", Some(CorePower::Ordered), first);
+        SpeedSelect { domains: vec![on, domain("0.1", Some(CorePower::Off), second)] }
+    }
+
+    /// Classes with a class of service, or without one, and their CPUs; what is wanted; the settings and the problems.
+    #[track_caller]
+    fn check(
+        classes: &[(&str, Option<u8>, &str)],
+        wish: &SpeedSelectWish,
+        offer: Option<&Result<SpeedSelect, String>>,
+        expected: Expect,
+    ) {
+        let of = |clos| PowerClass { clos, ..PowerClass::default() };
+        let known = classes.iter().map(|(name, clos, _)| ((*name).to_owned(), of(*clos))).collect();
+        let assigned = classes.iter();
+        let assigned = assigned.map(|(name, _, cpus)| ((*name).to_owned(), cpus.parse().unwrap()));
+        let assigned = assigned.collect();
+        let (settings, problems) = settings_for_speed_select(&known, wish, offer, &assigned);
+        let lines = settings.iter().map(|(slot, Setting { value, unit, reason, .. })| {
+            let path = slot.path.strip_prefix(DEVICE).unwrap();
+            format!("{path} {value} ({unit}: {reason})\n")
+        });
+        let problems = problems.iter().map(|it| format!("! {it}\n"));
+        expected.assert_eq(&lines.chain(problems).collect::<String>());
+    }
+
+    #[test]
+    fn cores_have_the_class_of_service_of_their_cpus() {
+        let ordered =
+            SpeedSelectWish { core_power: Some(CorePower::Ordered), ..SpeedSelectWish::default() };
+        check(
+            &[("fast", Some(0), "0"), ("none", None, "1"), ("slow", Some(3), "2-5")],
+            &ordered,
+            Some(&Ok(facts())),
+            expect![[r#"
+                /0.0/core0/clos 0 (CPUs 0,4: class "fast": class of service)
+                /0.0/core3/clos 3 (CPUs 1,5: class "slow": class of service)
+                /0.0/core_power ordered (power domain 0.0: how power is divided)
+                /0.1/core0/clos 3 (CPUs 2,6: class "slow": class of service)
+                /0.1/core1/clos 3 (CPUs 3,7: class "slow": class of service)
+                /0.1/core_power ordered (power domain 0.1: how power is divided)
+                ! class "slow" on CPU 4: class of service 3: class "fast" has 0 on the same core, which counts
+            "#]],
+        );
+        check(&[("fast", Some(0), "")], &SpeedSelectWish::default(), None, expect![[r#""#]]);
+        check(&[("none", None, "0-7")], &SpeedSelectWish::default(), None, expect![[r#""#]]);
+    }
+
+    #[test]
+    fn limits_are_set_in_every_domain() {
+        let slow = ClosWish { min_mhz: Some(850), max_mhz: Some(2000), weight: Some(15) };
+        let fast = ClosWish { min_mhz: Some(2400), ..ClosWish::default() };
+        let clos = [(0, fast), (3, slow)].into();
+        let wish = SpeedSelectWish { core_power: Some(CorePower::Proportional), clos };
+        check(
+            &[],
+            &wish,
+            Some(&Ok(facts())),
+            expect![[r#"
+            /0.0/clos0/min_mhz 2400 (power domain 0.0: class of service 0: lowest frequency)
+            /0.0/clos3/max_mhz 2000 (power domain 0.0: class of service 3: highest frequency)
+            /0.0/clos3/min_mhz 800 (power domain 0.0: class of service 3: lowest frequency)
+            /0.0/clos3/weight 15 (power domain 0.0: class of service 3: weight)
+            /0.0/core_power proportional (power domain 0.0: how power is divided)
+            /0.1/clos0/min_mhz 2400 (power domain 0.1: class of service 0: lowest frequency)
+            /0.1/clos3/max_mhz 2000 (power domain 0.1: class of service 3: highest frequency)
+            /0.1/clos3/min_mhz 800 (power domain 0.1: class of service 3: lowest frequency)
+            /0.1/clos3/weight 15 (power domain 0.1: class of service 3: weight)
+            /0.1/core_power proportional (power domain 0.1: how power is divided)
+        "#]],
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_told() {
+        let nothing = SpeedSelectWish::default();
+        let asked = [("fast", Some(0), "0,2,9")];
+        check(
+            &asked,
+            &nothing,
+            Some(&Ok(facts())),
+            expect![[r#"
+            /0.0/core0/clos 0 (CPUs 0,4: class "fast": class of service)
+            /0.1/core0/clos 0 (CPUs 2,6: class "fast": class of service)
+            ! classes of service of CPU 2 have no effect: core power is off in power domain 0.1; name cpuClasses.speedSelect.corePower
+            ! class "fast" on CPU 9: class of service 0: Speed Select does not know them
+        "#]],
+        );
+        check(
+            &asked,
+            &nothing,
+            Some(&Err("it refuses".to_owned())),
+            expect![[r#"
+            ! Speed Select: it refuses
+        "#]],
+        );
+        check(
+            &asked,
+            &nothing,
+            None,
+            expect![[r#"
+            ! Speed Select: there is no /dev/isst_interface; the processor has none, or the driver isst_tpmi is not loaded
+        "#]],
+        );
+        let mut without = facts();
+        without.domains.truncate(1);
+        without.domains[0].core_power = None;
+        let wish = SpeedSelectWish { core_power: Some(CorePower::Ordered), ..nothing };
+        check(
+            &[],
+            &wish,
+            Some(&Ok(without)),
+            expect![[r#"
+            ! power domain 0.0: the processor has no core power
+        "#]],
+        );
+    }
+}
