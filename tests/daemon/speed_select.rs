@@ -55,7 +55,9 @@ fn device(is_write_blocked: bool) -> SpeedSelect<FakeDevice> {
         (cpu, (Domain { package: 0, number }, u16::try_from(cpu % 4 * 2).unwrap()))
     };
     let cores: BTreeMap<_, _> = (0..16).map(core).collect();
-    SpeedSelect::new(FakeDevice { is_write_blocked, ..FakeDevice::of_cores(cores) }).unwrap()
+    let mut device = FakeDevice::of_cores(cores);
+    device.is_write_blocked = is_write_blocked;
+    SpeedSelect::new(device).unwrap()
 }
 
 type Shared = Arc<Mutex<StandIn>>;

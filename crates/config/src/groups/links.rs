@@ -73,7 +73,9 @@ fn components(kind: &GroupType, types: &[GroupType]) -> Vec<String> {
     for component in &kind.components {
         let wrong = match types.iter().find(|it| it.name == *component) {
             None => "there is no such type",
-            Some(it) if !it.components.is_empty() => "that has components itself",
+            Some(it) if !it.components.is_empty() => {
+                "that has components itself; name these instead, and others several times where their shares are larger"
+            }
             Some(it) if !is_sized(&it.size) => "the size of that is neither requests nor fixed",
             Some(_) => continue,
         };

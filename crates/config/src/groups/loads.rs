@@ -119,7 +119,7 @@ groupLoads:
             expect![[r#"
                 f:3:3: `groups`: `a` has the load `avx`, which `groupLoads` does not define; it has x, x
                 f:3:3: `groups`: `b` has the component `c`: there is no such type
-                f:3:3: `groups`: `b` has the component `d`: that has components itself
+                f:3:3: `groups`: `b` has the component `d`: that has components itself; name these instead, and others several times where their shares are larger
                 f:3:3: `groups`: `b` has the component `e`: the size of that is neither requests nor fixed
                 f:3:3: `groups`: `d` has components, so its size is one of requests and fixed, and its members share
                 f:8:3: one of the kinds of `groupLoads` has no `name`

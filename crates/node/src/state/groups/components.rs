@@ -1,11 +1,11 @@
 //! Groups that are made of others: each component has the wishes of its own type, and the group has the CPUs of all of them. In: how many CPUs the group is to have.
 //! Out: its portions, and the group in the ledger.
 
-use bayplan_allocator::{Component, ContainerId, Move, Request, offer};
-use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_allocator::{Component, ContainerId, Move, Request, domains_around, offer};
+use bayplan_types::{CpuId, CpuSet, MilliCpu};
 
 use super::{exact_request, group_request};
-use crate::groups::{GroupType, Instance, Portion, Size};
+use crate::groups::{GroupType, Instance, Load, Portion, Size};
 use crate::state::NodeState;
 
 impl NodeState {
@@ -13,7 +13,7 @@ impl NodeState {
         self.groups.instances.get(&group).is_some_and(|it| !it.portions.is_empty())
     }
 
-    /// These components of a group with so many CPUs each.
+    /// These components of a group with so many CPUs each. One with a load that overloads its own group grows CPU by CPU, as a group of its own does.
     ///
     /// # Errors
     /// One of them cannot have as many.
@@ -24,21 +24,76 @@ impl NodeState {
         sizes: &[usize],
     ) -> Result<Vec<Portion>, String> {
         let has = self.ledger.group_cpus(group);
+        let mut portions = portions.to_vec();
+        portions.iter_mut().for_each(|it| it.cpus.intersect_with(&has));
+        let grows_apart =
+            |it: &Portion| self.groups.kind(&it.kind).is_some_and(GroupType::overloads);
+        self.shrink_apart(&mut portions, sizes);
+        let first = |(it, size): (&Portion, &usize)| match grows_apart(it) {
+            true => it.cpus.len().min(*size),
+            false => *size,
+        };
+        let mut goals: Vec<usize> = portions.iter().zip(sizes).map(first).collect();
+        loop {
+            self.compose_at(group, &mut portions, &goals)?;
+            match goals.iter_mut().zip(sizes).find(|(goal, size)| **goal < **size) {
+                Some((goal, _)) => *goal += 1,
+                None => return Ok(portions),
+            }
+        }
+    }
+
+    /// Portions that are to have fewer give up CPUs that are on a core or cache with another one under the same load before others.
+    fn shrink_apart(&self, portions: &mut [Portion], sizes: &[usize]) {
+        for (at, size) in sizes.iter().enumerate() {
+            let loads = portions.get(at).and_then(|it| self.groups.kind(&it.kind));
+            let Some(load) = loads.and_then(|it| it.loads.iter().find(|it| it.overloads)) else {
+                continue;
+            };
+            while let Some(portion) = portions.get(at).filter(|it| it.cpus.len() > *size) {
+                let loaded = self.groups.loaded_portions(portions, load);
+                let beside = |cpu: &CpuId| {
+                    let around: CpuSet = [*cpu].into_iter().collect();
+                    let around = domains_around(self.ledger.pools(), load.level, &around);
+                    around.intersection(&loaded).len()
+                };
+                let Some(cpu) = portion.cpus.iter().max_by_key(|cpu| (beside(cpu), *cpu)) else {
+                    break;
+                };
+                portions.iter_mut().for_each(|it| it.cpus.subtract(&[cpu].into_iter().collect()));
+            }
+        }
+    }
+
+    /// One round of it, on a copy of the ledger; a component that is to have none is left out.
+    fn compose_at(
+        &self,
+        group: ContainerId,
+        portions: &mut [Portion],
+        sizes: &[usize],
+    ) -> Result<(), String> {
         let mut components = Vec::new();
         for (at, (portion, size)) in (0_u64..).zip(portions.iter().zip(sizes)) {
             let kind = self.groups.kind(&portion.kind);
             let kind = kind.ok_or_else(|| format!("there is no type {}", portion.kind))?;
+            if *size == 0 {
+                continue;
+            }
             let id = ContainerId(u64::MAX - at);
             // Other groups are those beside the one of which it is a part.
             let request = Request { id: group, ..group_request(id, kind, *size) };
             let is_new = portion.cpus.is_empty();
-            let request = Request { id, ..self.placed_as(kind, is_new, request) };
-            components.push(Component { request, has: portion.cpus.intersection(&has) });
+            let own = |load: &Load| self.groups.loaded_portions(portions, load);
+            let request = Request { id, ..self.placed_beside(kind, is_new, request, &own) };
+            components.push(Component { request, has: portion.cpus.clone() });
         }
         let composed = self.ledger.compose(group, &components);
-        let composed = composed.map_err(|refusal| self.why_refused(&refusal))?;
-        let kinds = portions.iter().map(|it| it.kind.clone());
-        Ok(kinds.zip(composed).map(|(kind, cpus)| Portion { kind, cpus }).collect())
+        let mut composed = composed.map_err(|refusal| self.why_refused(&refusal))?.into_iter();
+        for (portion, size) in portions.iter_mut().zip(sizes) {
+            let made = if *size == 0 { None } else { composed.next() };
+            portion.cpus = made.unwrap_or_default();
+        }
+        Ok(())
     }
 
     /// Makes a group of a type that has components.

@@ -8,7 +8,7 @@ use bayplan_topology::{Device, find_device};
 use bayplan_types::CpuSet;
 
 use super::group_request;
-use crate::groups::{GroupType, Load};
+use crate::groups::{GroupType, Groups, Load, Portion};
 use crate::state::NodeState;
 
 impl GroupType {
@@ -18,13 +18,32 @@ impl GroupType {
     }
 }
 
+impl Groups {
+    fn has_load(&self, kind: &str, load: &Load) -> bool {
+        self.kind(kind).is_some_and(|it| it.loads.iter().any(|it| it.name == load.name))
+    }
+
+    /// CPUs of those portions that have this load.
+    pub(super) fn loaded_portions(&self, portions: &[Portion], load: &Load) -> CpuSet {
+        let loaded = portions.iter().filter(|it| self.has_load(&it.kind, load));
+        loaded.fold(CpuSet::new(), |all, it| all.union(&it.cpus))
+    }
+}
+
 impl NodeState {
     /// With the preferences of the type about its place, as far as the machine has what they name.
-    pub(super) fn placed_as(
+    pub(super) fn placed_as(&self, kind: &GroupType, is_new: bool, request: Request) -> Request {
+        let id = request.id;
+        self.placed_beside(kind, is_new, request, &|_| self.ledger.group_cpus(id))
+    }
+
+    /// The same where the group has `own` of its CPUs under a load.
+    pub(super) fn placed_beside(
         &self,
         kind: &GroupType,
         is_new: bool,
         mut request: Request,
+        own: &dyn Fn(&Load) -> CpuSet,
     ) -> Request {
         let near = |name: &String| {
             let device = self.device_named(name)?;
@@ -34,7 +53,7 @@ impl NodeState {
         };
         request.wishes.place.near = kind.place.near.iter().filter_map(near).collect();
         request.wishes.place.is_balanced = kind.place.is_balanced && is_new;
-        let loaded = kind.loads.iter().map(|load| self.loaded(request.id, load));
+        let loaded = kind.loads.iter().map(|load| self.loaded(request.id, load, own));
         let far = kind.place.far.iter().filter_map(|name| self.device_named(name));
         let avoided = loaded.chain(far.map(|device| device.cpus.clone()));
         request.wishes.cpus.avoids = avoided.filter(|cpus| !cpus.is_empty()).collect();
@@ -46,24 +65,19 @@ impl NodeState {
     }
 
     /// CPUs of the cores or caches on which other groups, or components of them, have this load; with those of the group itself, where it is not to have two on one.
-    fn loaded(&self, group: ContainerId, load: &Load) -> CpuSet {
-        let has_load = |kind: &str| {
-            let kind = self.groups.kind(kind);
-            kind.is_some_and(|it| it.loads.iter().any(|it| it.name == load.name))
-        };
+    fn loaded(&self, group: ContainerId, load: &Load, own: &dyn Fn(&Load) -> CpuSet) -> CpuSet {
         let mut cpus = CpuSet::new();
         for (id, instance) in &self.groups.instances {
             if *id == group {
                 continue;
             }
-            if has_load(&instance.kind) {
+            if self.groups.has_load(&instance.kind, load) {
                 cpus.union_with(&self.ledger.group_cpus(*id));
             }
-            let loaded = instance.portions.iter().filter(|it| has_load(&it.kind));
-            loaded.for_each(|it| cpus.union_with(&it.cpus));
+            cpus.union_with(&self.groups.loaded_portions(&instance.portions, load));
         }
         if load.overloads {
-            cpus.union_with(&self.ledger.group_cpus(group));
+            cpus.union_with(&own(load));
         }
         domains_around(self.ledger.pools(), load.level, &cpus)
     }

@@ -447,6 +447,40 @@ fn loads_of_components_count_for_other_groups() {
     );
 }
 
+/// Issue 34: components with a load that overloads their own group had both threads of a core.
+#[test]
+fn components_with_a_load_that_overloads_are_on_different_cores() {
+    let loud = |name: &str| GroupType {
+        loads: vec![load("vector", Level::Core, true)],
+        ..kind(name, requests(1, 0))
+    };
+    check(
+        ("pack:1 numa:1 core:8 pu:2 mem:2", "0"),
+        &[
+            loud("a"),
+            loud("b"),
+            kind("calm", requests(1, 0)),
+            composite("loud", &["a", "b"], requests(1, 0)),
+            composite("mixed", &["a", "calm"], requests(1, 0)),
+        ],
+        &[
+            "n/a/c 2000 bayplan.dev/group=loud",
+            "~n/a/c 4000",
+            "show",
+            "n/b/c 4000 bayplan.dev/group=mixed",
+            "~n/a/c 2000",
+        ],
+        expect![[r#"
+            n/a/c 2000 bayplan.dev/group=loud: on 1,8
+            ~n/a/c 4000: resized
+            n/b/c 4000 bayplan.dev/group=mixed: on 4-6,12
+            ~n/a/c 2000: resized
+              loud[0] : 1-2, n/a/c on 1-2
+              mixed[0] : 4-6,12, n/b/c on 4-6,12
+        "#]],
+    );
+}
+
 /// A try to grow for which there is no room is made again without counting as another size, and refuses no member that needs less.
 #[test]
 fn a_group_that_follows_use_on_a_full_machine() {
