@@ -104,7 +104,11 @@ impl Unconfirmed {
             table.sets.remove(&write.container);
             return false;
         }
-        table.told.entry(write.container.clone()).or_default().push(write.new.clone());
+        let told = table.told.entry(write.container.clone()).or_default();
+        // A runtime that hangs is told the same again and again.
+        if !told.contains(&write.new) {
+            told.push(write.new.clone());
+        }
         true
     }
 
@@ -363,6 +367,16 @@ mod tests {
         assert!(unconfirmed.begin(&write("both", "2-5")));
         unconfirmed.plan(&[write("shrinks", "0")], |_| String::new());
         assert!(unconfirmed.begin(&write("shrinks", "0")));
+    }
+
+    #[test]
+    fn what_a_runtime_that_hangs_is_told_again_and_again_is_kept_once() {
+        let unconfirmed = planned(&[("c", "0-1")]);
+        for cpus in ["0-1", "0-1", "0", "0-1"] {
+            assert!(unconfirmed.begin(&write("c", cpus)));
+            unconfirmed.end(&write("c", cpus), None);
+        }
+        assert_eq!(unconfirmed.table().unwrap().told["c"].len(), 2);
     }
 
     /// Issue 35: an answer to `StartContainer` lists no updates, so what was narrowed there counted as told.

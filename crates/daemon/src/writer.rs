@@ -65,7 +65,12 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
                 calls.end(&write.container, Instant::now());
                 elsewhere.insert(write.container.clone());
                 failing.insert(write.container.clone());
-                report(&failures, write, false, "another container did not let go");
+                let failed = FailedWrite {
+                    container: write.container.clone(),
+                    is_gone: false,
+                    withheld: Some(write),
+                };
+                report(&failures, failed, "another container did not let go");
             }
             let updates = writes.into_iter().map(|write| {
                 let (runtime, unconfirmed) = (Arc::clone(&runtime), unconfirmed.clone());
@@ -86,7 +91,9 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
                         true => failing.remove(&write.container),
                         false => failing.insert(write.container.clone()),
                     };
-                    report(&failures, write, is_gone, &error.to_string());
+                    let failed =
+                        FailedWrite { container: write.container, is_gone, withheld: None };
+                    report(&failures, failed, &error.to_string());
                 }
             }
         }
@@ -114,7 +121,12 @@ impl Stuck {
         if !has_failed {
             self.0.remove(&write.container);
         } else if let Some(old) = &write.old {
-            self.0.insert(write.container.clone(), old.cpus.difference(&write.new.cpus));
+            let held = old.cpus.difference(&write.new.cpus);
+            // One that was only to get CPUs holds up nothing.
+            match held.is_empty() {
+                true => self.0.remove(&write.container),
+                false => self.0.insert(write.container.clone(), held),
+            };
         }
     }
 
@@ -138,13 +150,12 @@ impl Stuck {
 }
 
 /// Fails when the loop is gone, and then the result is not wanted.
-fn report(failures: &mpsc::UnboundedSender<WriteEnd>, write: Write, is_gone: bool, why: &str) {
-    match is_gone {
+fn report(failures: &mpsc::UnboundedSender<WriteEnd>, failed: FailedWrite, why: &str) {
+    match failed.is_gone {
         // It has ended just now, which is ordinary.
-        true => tracing::debug!(container = write.container, why, "not updated"),
-        false => tracing::warn!(container = write.container, why, "not updated"),
+        true => tracing::debug!(container = failed.container, why, "not updated"),
+        false => tracing::warn!(container = failed.container, why, "not updated"),
     }
-    let failed = FailedWrite { container: write.container, is_gone };
     let _gone = failures.send(WriteEnd::Failed(failed));
 }
 
@@ -233,6 +244,20 @@ mod tests {
         }
         stuck.note(&write(Pass::Shrink, "a", "0-3", "0-1"), false);
         assert!(!stuck.withholds(&write(Pass::Grow, "b", "4", "2-4")));
+    }
+
+    #[test]
+    fn a_container_that_could_not_be_given_cpus_holds_none_up() {
+        for (pass, old, new, expected) in [
+            (Pass::Grow, "0-1", "0-3", 0),
+            (Pass::Shrink, "", "0-3", 0),
+            (Pass::Shrink, "0-3", "0-1", 1),
+            (Pass::Move, "0-1", "2-3", 1),
+        ] {
+            let mut stuck = Stuck::default();
+            stuck.note(&write(pass, "a", old, new), true);
+            assert_eq!(stuck.0.len(), expected, "{pass} from `{old}` to `{new}`");
+        }
     }
 
     #[test]

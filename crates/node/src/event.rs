@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::ContainerId;
-use bayplan_enforcement::Plan;
+use bayplan_enforcement::{Plan, Write};
 use bayplan_types::{MilliCpu, Pinning};
 use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, PodFacts, Resources, Ticket};
 use jiff::Timestamp;
@@ -161,6 +161,8 @@ pub struct FailedWrite {
     pub container: String,
     /// The runtime no longer knows it.
     pub is_gone: bool,
+    /// A write that was not made, because another container has not left CPUs of it. `None`: it was made, and failed.
+    pub withheld: Option<Write>,
 }
 
 /// What the runtime says is there.

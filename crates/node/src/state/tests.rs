@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::policy::{Policy, pools};
 use bayplan_allocator::{Part, check_ledger};
+use bayplan_enforcement::{Pass, Write};
 use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu, QosClass};
@@ -374,7 +375,7 @@ impl World {
         for (index, write) in step.plan.writes.into_iter().enumerate() {
             assert!(write.new.cpus.is_subset(&self.online), "{write:?} names offline CPUs");
             let id = write.container;
-            let fail = |is_gone| FailedWrite { container: id.clone(), is_gone };
+            let fail = |is_gone| FailedWrite { container: id.clone(), is_gone, withheld: None };
             match self.real.get_mut(&id) {
                 None => self.failures.push(fail(true)),
                 Some(real) if real.is_alive && failing & 1 << (index % 8) != 0 => {
@@ -1211,12 +1212,41 @@ fn what_was_ended_before_its_creation_was_known_is_not_adopted() {
 fn a_failed_write_is_forgiven_when_the_kernel_was_asked() {
     let mut state = state("core:4");
     let id = make(&mut state, 0, new_container("1", "app", 0, 2));
-    let failed = FailedWrite { container: id.clone(), is_gone: false };
+    let failed = FailedWrite { container: id.clone(), is_gone: false, withheld: None };
     state.step(Event::WritesFailed(vec![failed]), Timestamp::UNIX_EPOCH);
     state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
     let view = RuntimeView { basis: state.steps, containers: [(id.clone(), seen(0, true))].into() };
     let step = state.step(Event::Synced(view), Timestamp::UNIX_EPOCH);
     assert_eq!(step.forgiven, [id]);
+}
+
+/// It was planned as for a container that may run anywhere, which only loses CPUs and waits for nothing.
+#[test]
+fn a_withheld_write_is_planned_again_as_one_that_gives_cpus() {
+    let mut state = state("core:4");
+    let sharer = make(&mut state, 0, new_container("1", "sharer", 0, 0));
+    let owner = make(&mut state, 1, new_container("2", "owner", 0, 2));
+    let step = state.step(Event::Ended(owner), Timestamp::UNIX_EPOCH);
+    let [withheld] = step.plan.writes.as_slice() else { panic!("{:?}", step.plan) };
+    assert_eq!((withheld.pass, &withheld.container), (Pass::Grow, &sharer));
+    let failed = |withheld: Option<&Write>| {
+        let withheld = withheld.cloned();
+        vec![FailedWrite { container: sharer.clone(), is_gone: false, withheld }]
+    };
+    let before = state.clone();
+    let planned = |mut state: NodeState, failed: Vec<Vec<FailedWrite>>| {
+        for failed in failed {
+            state.step(Event::WritesFailed(failed), Timestamp::UNIX_EPOCH);
+        }
+        let step = state.step(Event::Started(sharer.clone()), Timestamp::UNIX_EPOCH);
+        step.plan.writes.iter().map(|it| (it.pass, it.old.clone())).collect::<Vec<_>>()
+    };
+    let grow = vec![(Pass::Grow, withheld.old.clone())];
+    assert_eq!(planned(before.clone(), vec![failed(Some(withheld))]), grow);
+    let unknown = vec![(Pass::Shrink, None)];
+    assert_eq!(planned(before.clone(), vec![failed(None)]), unknown);
+    // The first of its writes has failed, so it is not known where it is.
+    assert_eq!(planned(before, vec![failed(None), failed(Some(withheld))]), unknown);
 }
 
 /// What `status` says that a container has instead of what it was told.
@@ -1234,7 +1264,7 @@ fn a_container_whose_update_the_runtime_refuses_is_shown_where_it_is() {
     make(&mut state, 1, new_container("2", "owner", 0, 2));
     // As long as nothing is known to have failed, what was told holds.
     assert_eq!(held(&state, "sharer"), None);
-    let failed = || vec![FailedWrite { container: sharer.clone(), is_gone: false }];
+    let failed = || vec![FailedWrite { container: sharer.clone(), is_gone: false, withheld: None }];
     state.step(Event::WritesFailed(failed()), Timestamp::UNIX_EPOCH);
     let before = held(&state, "sharer").unwrap();
     // It stays there however often it is tried again, and wherever it is told to be meanwhile.
@@ -1253,7 +1283,8 @@ fn a_container_is_counted_as_elsewhere_only_until_the_cause_is_gone() {
         let mut state = state("core:4");
         let sharer = make(&mut state, 0, new_container("1", "sharer", 0, 0));
         let owner = make(&mut state, 1, new_container("2", "owner", 0, 2));
-        let failed = vec![FailedWrite { container: sharer.clone(), is_gone: false }];
+        let failed =
+            vec![FailedWrite { container: sharer.clone(), is_gone: false, withheld: None }];
         state.step(Event::WritesFailed(failed), Timestamp::UNIX_EPOCH);
         assert_eq!(state.failed_updates(), 1);
         let (mut seen, of_owner) = (seen(0, true), (owner.clone(), seen(1, true)));

@@ -1,4 +1,4 @@
-//! What came of writes: those that failed are forgotten, so that the next plan repeats them.
+//! What came of writes: where a container is after one that failed is not known, so that the next plan repeats it. One that was withheld has changed nothing.
 
 use bayplan_types::Pinning;
 use jiff::Timestamp;
@@ -39,7 +39,7 @@ impl NodeState {
     pub(super) fn writes_failed(&mut self, failed: &[FailedWrite], now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
         for write in failed {
-            self.observed.remove(&write.container);
+            self.note_place(write);
             match self.by_runtime_id.get(&write.container).copied() {
                 Some(id) if write.is_gone => {
                     self.release(id, "the runtime no longer knows it", now, &mut step);
@@ -57,5 +57,16 @@ impl NodeState {
             }
         }
         step
+    }
+
+    /// A container that was not told anything is where it was, so that what it is told next still gives it CPUs, and waits for those that others have not left. That
+    /// does not hold if it has been told something else since.
+    fn note_place(&mut self, write: &FailedWrite) {
+        let withheld = write.withheld.as_ref();
+        let last = withheld.filter(|it| self.observed.get(&write.container) == Some(&it.new));
+        match last.and_then(|it| it.old.clone()) {
+            Some(old) => self.observed.insert(write.container.clone(), old),
+            None => self.observed.remove(&write.container),
+        };
     }
 }

@@ -350,7 +350,7 @@ fn a_container_in_the_wrong_place_is_repaired_before_any_is_moved() {
     play(&mut world, &SHARED);
     let id = id_of(&world, "s").unwrap();
     world.real.get_mut(&id).unwrap().pinning = Pinning::default();
-    let failed = FailedWrite { container: id, is_gone: false };
+    let failed = FailedWrite { container: id, is_gone: false, withheld: None };
     world.step(Event::WritesFailed(vec![failed]));
     expect![[r#"
         a 1-3,9-11
