@@ -224,14 +224,14 @@ mod tests {
             expect![[r#"
                 f:2:13: `requests.siblings` is `brothers`, expected one of pair, shared, idle
                 f:3:3: `requests.reservedPoolNamespaces` is called `reservedNamespaces`, and is no part of `requests`
-                f:4:3: unknown key `requests.colocate`; did you mean `colocatePods`? known are preferSharedCpus, qosPerContainer, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, pinCpu, pinMemory, preserve, numaStrategy, lseIdleSiblings, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope
+                f:4:3: unknown key `requests.colocate`; did you mean `colocatePods`? known are preferSharedCpus, qosPerContainer, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, pinCpu, pinMemory, preserve, numaStrategy, lseIdleSiblings, amplificationPercent, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope
                 f:5:21: `requests.preferSharedCpus` is a list, expected one of true, false
                 f:6:3: duplicate key `requests.preferSharedCpus`"#]],
         );
         check(
             "- a\n",
             expect![
-                "f:2:3: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, qosPerContainer, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, pinCpu, pinMemory, preserve, numaStrategy, lseIdleSiblings, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"
+                "f:2:3: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, qosPerContainer, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, pinCpu, pinMemory, preserve, numaStrategy, lseIdleSiblings, amplificationPercent, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"
             ],
         );
     }

@@ -6,8 +6,8 @@
 use bayplan_allocator::{Packing, Preserve, Siblings, Strictness, Wishes, Within};
 use bayplan_topology::Level;
 use bayplan_types::CpuPriority;
-use bayplan_workload::RequestRules;
 use bayplan_workload::annotations::{Condition, Words};
+use bayplan_workload::{Amplification, RequestRules};
 
 pub(crate) mod trees;
 
@@ -50,6 +50,8 @@ pub struct Requests {
     pub numa_strategy: (bool, bool),
     /// Other threads of cores of Koordinator's LSE pods are used.
     pub lse_uses_siblings: bool,
+    /// What a scheduler counts a CPU as.
+    pub amplification: Amplification,
 }
 
 /// Kubelet's `topologyManagerPolicy`.
@@ -108,6 +110,7 @@ impl Requests {
             preserve: self.preserve,
             preserved: self.preserved.clone(),
             lse_uses_siblings: self.lse_uses_siblings,
+            amplification: self.amplification,
             ..RequestRules::default()
         }
     }

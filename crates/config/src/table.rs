@@ -370,6 +370,13 @@ pub(super) const KEYS: &[Key] = &[
         text: "Other threads of the cores of Koordinator's LSE pods stay idle; with false other containers use them.",
     },
     Key {
+        name: "requests.amplificationPercent",
+        when: When::Now,
+        kind: Kind::Count(100, 1000, |it| &mut it.requests.amplification.percent),
+        text: "CPU time that a scheduler counts a CPU as, in percent, where it amplifies CPUs (Koordinator's resource-amplification-ratio): requests of \
+               containers without CPUs of their own are divided by it.",
+    },
+    Key {
         name: "requests.colocatePods",
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.requests.colocate_pods)),

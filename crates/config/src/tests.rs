@@ -220,7 +220,7 @@ fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
             config.yaml:1:1: `siblings` stands below `requests:`, not here
             config.yaml:3:3: `enabled` stands below `compaction:`, not here
             config.yaml:5:3: `socket` stands below `nri:`, not here
-            config.yaml:6:11: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, qosPerContainer, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, pinCpu, pinMemory, preserve, numaStrategy, lseIdleSiblings, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"#]],
+            config.yaml:6:11: `requests` is not a mapping, expected lines of `key: value`; known are preferSharedCpus, qosPerContainer, preferIsolatedCpus, siblings, defaultCpuPriority, unlimitedBurstable, pinCpu, pinMemory, preserve, numaStrategy, lseIdleSiblings, amplificationPercent, colocatePods, colocateNamespaces, fullPcpusOnly, distributeCpusAcrossNuma, distributeCpusAcrossCores, preferAlignCpusByUncoreCache, alignBySocket, strictCpuReservation, topologyManagerPolicy, topologyManagerScope"#]],
     );
 }
 
@@ -300,6 +300,7 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
           preserve: []
           numaStrategy: most-allocated
           lseIdleSiblings: true
+          amplificationPercent: 100
           colocatePods: false
           colocateNamespaces: false
           fullPcpusOnly: false

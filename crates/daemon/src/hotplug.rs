@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bayplan_allocator::policy::{Division, Reserved};
+use bayplan_allocator::policy::Division;
 use bayplan_host::disk::Disks;
 use bayplan_host::{CLAIMS_FILE, pods_limit_files, read_claimed_cpus};
 use bayplan_node::event::{ChangedMachine, Event};
@@ -234,11 +234,7 @@ impl Ground {
     }
 
     fn choose(&mut self) {
-        let settled = self.division.settled(&self.topology, &self.chosen);
-        self.chosen = match self.division.reserved {
-            Reserved::Amount(_) => settled.reserved_on(&self.topology),
-            Reserved::List(_) => CpuSet::new(),
-        };
+        self.chosen = self.division.chosen(&self.topology, &self.chosen);
     }
 
     /// With another configuration.

@@ -242,7 +242,7 @@ impl Who {
 }
 
 /// A machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineForm {
     /// Names its shape.
     pub fingerprint: String,
@@ -251,6 +251,9 @@ pub struct MachineForm {
     /// What was read of it, in the text form of `bayplan snapshot`; absent where the daemon was given its machine in another way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<String>,
+    /// The CPUs for system pods, as they are in use; absent in older histories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<String>,
 }
 
 /// A daemon.
@@ -263,6 +266,9 @@ pub struct NodeForm {
     /// What it does with containers.
     #[serde(default, skip_serializing_if = "is_placing")]
     pub mode: Mode,
+    /// The CPUs for system pods, as they are in use; absent in older histories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<String>,
     /// The ids of the containers that are there.
     pub live: Vec<u64>,
     /// Every group that is there.

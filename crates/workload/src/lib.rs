@@ -40,4 +40,4 @@ pub use huge_pages::{huge_pages, odd_page_sizes};
 pub use qos::parse_qos;
 pub use request::{Hardware, RequestSource, derive_request, request_source, updated_resources};
 pub use resources::{ExactRequests, Requests, Resources};
-pub use rules::{Ceilings, RequestRules};
+pub use rules::{Amplification, Ceilings, RequestRules};

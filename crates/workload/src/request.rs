@@ -78,6 +78,7 @@ pub fn derive_request<'a>(
         Some(of_pod) => of_pod,
         None => derive_demand(qos, cpu, preferences),
     };
+    let demand = rules.amplification.real(demand);
     let mut wishes = asked.wishes.clone();
     let is_isolated_by_rule = rules.prefer_isolated_cpus && demand.exclusive() == 1;
     // A container that shares CPUs has no partition anywhere; one that would be spread for it is better off near its memory and devices.

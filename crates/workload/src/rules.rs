@@ -1,6 +1,7 @@
 //! What the configuration says about requests, and what holds for a container of a pod that says nothing.
 
-use bayplan_allocator::{Preserve, Wishes};
+use bayplan_allocator::{Demand, Preserve, Wishes};
+use bayplan_types::MilliCpu;
 
 use crate::annotations::affinity::{Affinity, Condition};
 use crate::annotations::asked::Asked;
@@ -36,10 +37,40 @@ pub struct RequestRules {
     pub has_groups: bool,
     /// Cores of Koordinator's LSE pods of which some threads are not owned are used by others.
     pub lse_uses_siblings: bool,
+    /// What a scheduler counts a CPU as.
+    pub amplification: Amplification,
     /// Containers for which one of these holds keep the CPUs and memory nodes that the runtime gives them.
     pub preserved: Vec<Condition>,
     /// What is left alone of every container, where no group says otherwise.
     pub preserve: Preserve,
+}
+
+/// What a scheduler counts a CPU as that amplifies the CPUs of a node (Koordinator, `node.koordinator.sh/resource-amplification-ratio`): a container with CPUs of its own has as many as it
+/// requests, and counts as more there; what one that shares requests is of the amplified ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amplification {
+    /// Of CPU time of the machine; at least 100.
+    pub percent: usize,
+}
+
+impl Default for Amplification {
+    fn default() -> Amplification {
+        Amplification { percent: 100 }
+    }
+}
+
+impl Amplification {
+    /// The same in CPU time of the machine.
+    pub fn real(self, demand: Demand) -> Demand {
+        let percent = u64::try_from(self.percent).unwrap_or(u64::MAX).max(100);
+        match demand.shared() {
+            Some(MilliCpu(shared)) if demand.exclusive() == 0 => {
+                let real = shared.saturating_mul(100).div_ceil(percent);
+                Demand::new(0, Some(MilliCpu(real)))
+            }
+            _ => demand,
+        }
+    }
 }
 
 /// How many CPUs may be closed to other owners, or idle, beside those that a container owns.

@@ -52,6 +52,14 @@ impl Division {
         Division { reserved: Reserved::List(reserved), ..self.clone() }
     }
 
+    /// The CPUs chosen for an amount, which a later choice prefers; empty for a list. Pools may reserve fewer of them, where containers would have none.
+    pub fn chosen(&self, topology: &Topology, preferred: &CpuSet) -> CpuSet {
+        match self.reserved {
+            Reserved::Amount(_) => self.settled(topology, preferred).reserved_on(topology),
+            Reserved::List(_) => CpuSet::new(),
+        }
+    }
+
     /// How many CPUs of an amount are not there.
     pub fn lacking(&self, topology: &Topology) -> usize {
         match self.reserved {

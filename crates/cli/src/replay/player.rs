@@ -18,7 +18,7 @@ use bayplan_node::groups::GroupForm;
 use bayplan_node::history::{Entry, Kind, Place};
 use bayplan_node::record::{Live, PlacedRecord, replay};
 use bayplan_topology::Topology;
-use bayplan_types::Pinning;
+use bayplan_types::{CpuSet, Pinning};
 use bayplan_workload::{Admission, CreateOutcome, NewContainer, Resources, Ticket};
 use jiff::{SignedDuration, Timestamp};
 
@@ -76,9 +76,11 @@ impl Beginning {
         };
         let was = (recorded_config(config)?, recorded.unwrap_or_else(|| topology.clone()));
         let would = (setting.config(&was.0), topology);
+        let state = new_state(&would.0, &would.1)?;
         Ok(Player {
             setting,
-            state: new_state(&would.0, &would.1)?,
+            chosen: would.0.division().chosen(&would.1, state.ledger().pools().reserved()),
+            state,
             topology: would.1.clone(),
             config: would.0.clone(),
             tells_looks: tells_looks(&was.0),
@@ -138,6 +140,8 @@ struct Player<'s> {
     state: NodeState,
     config: Config,
     topology: Topology,
+    /// The CPUs chosen for an amount of reserved ones; empty for a list.
+    chosen: CpuSet,
     tells_looks: bool,
     /// By their numbers, in the order in which they came.
     people: Vec<Person>,
@@ -269,6 +273,8 @@ impl Player<'_> {
             records.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
         let live = replay(&lines);
         self.state = new_state_beside(&self.config, &self.topology, &live.held())?;
+        let reserved = self.state.ledger().pools().reserved();
+        self.chosen = self.config.division().chosen(&self.topology, reserved);
         let step = self.state.restore(live, self.now);
         self.absorb(step, None);
         self.due = None;
@@ -280,16 +286,20 @@ impl Player<'_> {
         let files = entry.machine.as_ref().and_then(|machine| machine.files.as_ref());
         let Some(files) = files.filter(|_| self.setting.topology.is_none()) else { return Ok(()) };
         let topology = parse_recorded_machine(files).context("a machine in the history")?;
-        if topology == self.topology {
-            return Ok(());
+        if topology != self.topology {
+            self.go_on_with(topology);
         }
+        Ok(())
+    }
+
+    fn go_on_with(&mut self, topology: Topology) {
         self.played.machines += 1;
-        let reserved = self.state.ledger().pools().reserved();
-        let division = self.config.division().settled(&topology, reserved);
-        let machine = ChangedMachine::divided(&topology, &division);
+        let division = self.config.division();
+        let settled = division.settled(&topology, &self.chosen);
+        let machine = ChangedMachine::divided(&topology, &settled);
+        self.chosen = division.chosen(&topology, &self.chosen);
         self.topology = topology;
         self.step(Event::MachineChanged(Box::new(machine)), None);
-        Ok(())
     }
 
     /// Containers that were there already stay where they were, as after a restart.
@@ -625,4 +635,31 @@ fn number_in(runtime_id: &str) -> Option<usize> {
 fn place_then(entry: &Entry) -> Place {
     let place = entry.after.clone().unwrap_or_default();
     Place { group: String::new(), ..place }
+}
+
+#[cfg(test)]
+mod tests {
+    use bayplan_topology::{derive, parse_machine};
+
+    use super::*;
+
+    /// Issue 34: while all but one of the chosen CPUs were with containers, the choice was forgotten.
+    #[test]
+    fn an_amount_of_reserved_cpus_is_what_the_daemon_has_chosen() {
+        let machine = |offline: &str| {
+            let line = format!("numa:1 core:4 pu:1{offline}");
+            derive(&parse_machine(&line).unwrap()).unwrap()
+        };
+        let setting = Setting { topology: Some(machine(" offline:0")), ..Setting::default() };
+        let config = "reservedCpus: 2 CPUs\n";
+        let beginning = Beginning { machine: None };
+        let mut player = beginning.player(Timestamp::UNIX_EPOCH, config, &setting).unwrap();
+        let reserved = |it: &Player<'_>| it.state.ledger().pools().reserved().to_string();
+        let mut told = vec![reserved(&player)];
+        for offline in [" offline:0,3", " offline:3", ""] {
+            player.go_on_with(machine(offline));
+            told.push(reserved(&player));
+        }
+        assert_eq!(told, ["1-2", "1", "1-2", "1-2"]);
+    }
 }

@@ -41,7 +41,10 @@ pub(super) fn controller(walk: &mut Walk<'_>, document: &Document) {
         ),
         ("host-application-config", Lost("processes outside pods are not placed")),
         ("cpu-normalization-config", Lost("CPU time of nodes is not scaled")),
-        ("resource-amplification-config", Lost("CPU time of nodes is not scaled")),
+        (
+            "resource-amplification-config",
+            Lost("say it of each node in `requests.amplificationPercent`"),
+        ),
     ];
     walk.document(CONTROLLER, document);
 }

@@ -40,12 +40,13 @@ fn entries(words: &[&str]) -> Vec<Entry> {
 }
 
 fn opening(kind: Kind, machine: &str, words: &[&str]) -> Vec<Entry> {
-    let form = MachineForm { fingerprint: machine.to_owned(), cpus: String::new(), files: None };
+    let form = MachineForm { fingerprint: machine.to_owned(), ..MachineForm::default() };
     let machine = Entry { machine: Some(Box::new(form)), ..Entry::new(Kind::Machine) };
     let node = NodeForm {
         version: String::new(),
         config: String::new(),
         mode: Mode::Placing,
+        reserved: None,
         live: Vec::new(),
         groups: Vec::new(),
     };

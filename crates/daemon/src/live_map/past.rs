@@ -176,6 +176,8 @@ struct Moment {
     machine: Option<MachineForm>,
     /// The configuration, in YAML.
     config: String,
+    /// CPUs for system pods as they were in use; `None`: an older history, which does not tell.
+    reserved: Option<String>,
     mode: Mode,
     /// By the ledger's id.
     containers: BTreeMap<u64, Held>,
@@ -194,10 +196,12 @@ impl Moment {
             self.mode = mode;
         }
         if let Some(machine) = entry.machine {
+            self.reserved.clone_from(&machine.reserved);
             self.machine = Some(*machine);
         }
         if let Some(node) = entry.node {
             self.config = node.config;
+            self.reserved = node.reserved;
             self.mode = node.mode;
             self.containers.retain(|id, _| node.live.contains(id));
         }
@@ -220,7 +224,10 @@ impl Moment {
         let config = parse_config(Path::new("the configuration in the history"), &self.config);
         let config = config.ok()?;
         let (topology, division) = (self.topology()?, config.division());
-        let reserved = division.reserved_on(&topology);
+        let reserved = match &self.reserved {
+            Some(cpus) => set(cpus),
+            None => division.reserved_on(&topology),
+        };
         Some(surviving_pools(&division.machine(&topology), division.policy, &reserved))
     }
 
@@ -348,6 +355,7 @@ mod tests {
             fingerprint: format!("{:016x}", derive(&snapshot).unwrap().fingerprint()),
             cpus: String::new(),
             files: Some(render_machine(&snapshot)),
+            reserved: None,
         };
         let node = serde_json::json!({"version": "1", "config": "reservedCpus: 0", "live": []});
         let node = Some(serde_json::from_value(node).unwrap());
@@ -416,6 +424,33 @@ mod tests {
                 n/web/c exclusive own 6-7 runs on 6-7
             "#]],
         );
+    }
+
+    /// Issue 34: those of an amount were the lowest, whichever had been chosen.
+    #[test]
+    fn reserved_cpus_of_the_past_are_those_that_were_in_use() {
+        let line = "pack:1 numa:2 core:4 mem:16";
+        let node = |cpus: Option<&str>| {
+            let node = serde_json::json!({
+                "version": "1", "config": "reservedCpus: 2 CPUs", "live": [], "reserved": cpus,
+            });
+            let node = Some(serde_json::from_value(node).unwrap());
+            Entry { node, ..Entry::new(Kind::Configured) }
+        };
+        let machine = |cpus: &str| {
+            let mut entry = opening(line).swap_remove(0);
+            entry.machine.as_mut().unwrap().reserved = Some(cpus.to_owned());
+            entry
+        };
+        for (last, expected) in [
+            (vec![node(None)], "0-1"),
+            (vec![node(Some("2-3"))], "2-3"),
+            (vec![node(Some("2-3")), machine("3-4")], "3-4"),
+        ] {
+            let entries = opening(line).into_iter().chain(last);
+            let view = Moment::after(entries).view(EntryId { segment: 1, index: 4 });
+            assert_eq!(view.reserved, expected);
+        }
     }
 
     #[test]

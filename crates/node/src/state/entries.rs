@@ -191,6 +191,7 @@ impl NodeState {
             fingerprint: self.fingerprint.clone(),
             cpus: self.ledger.pools().cpus().to_string(),
             files: self.origin.machine.as_ref().map(|files| files.as_ref().to_owned()),
+            reserved: Some(self.machine.reserved().to_string()),
         };
         Entry { machine: Some(Box::new(machine)), ..Entry::new(Kind::Machine) }
     }
@@ -211,6 +212,7 @@ impl NodeState {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.origin.config.as_ref().to_owned(),
             mode: self.mode(),
+            reserved: Some(self.machine.reserved().to_string()),
             live: self.containers.keys().map(|id| id.0).collect(),
             groups: self.groups.instances.iter().map(|(id, it)| GroupForm::new(*id, it)).collect(),
         };

@@ -33,7 +33,11 @@ impl NodeState {
         self.doubt_grace = config.doubt_grace;
         if *self.origin.config != *config.text {
             self.origin.config = config.text.into();
-            step.history.push(self.node_entry(Kind::Configured));
+            let mut entry = self.node_entry(Kind::Configured);
+            if let Some(node) = &mut entry.node {
+                node.reserved = Some(config.machine.pools.reserved().to_string());
+            }
+            step.history.push(entry);
         }
         let not_alone = self.not_alone();
         if config.machine.pools != *self.machine || !sent_away.is_empty() || are_regrouped {

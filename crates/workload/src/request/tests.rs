@@ -7,6 +7,7 @@ use crate::annotations::permissions::Rule;
 use crate::container::Pod;
 use crate::facts::{ContainerFacts, Facts, PodAbout};
 use crate::qos::parse_qos;
+use crate::rules::Amplification;
 
 fn check(qos: &str, annotations: &[(&str, &str)], resources: Resources, expected: &str) {
     let container = NewContainer {
@@ -170,6 +171,30 @@ fn kubelets_word_on_requests_counts_first() {
         let (request, _) = derive_request(ContainerId(1), &container, &rules, hardware, []);
         let found = (request.memory, request_source(&container, &rules, memory));
         assert_eq!(found, (Bytes(mib << 20), source), "{requests:?} {running:?} {annotated}");
+    }
+}
+
+/// On a node with amplified CPUs a container that shares requests amplified CPU time, and one with CPUs of its own whole ones (Koordinator's design of node resource amplification).
+#[test]
+fn amplified_requests_of_sharers_are_divided() {
+    let guaranteed = |milli: i64| cpu(milli * 1024 / 1000, milli * 100);
+    for (percent, qos, resources, expected) in [
+        (100, QosClass::Burstable, cpu(3072, -1), Demand::new(0, Some(MilliCpu(3000)))),
+        (150, QosClass::Burstable, cpu(3072, -1), Demand::new(0, Some(MilliCpu(2000)))),
+        (130, QosClass::Burstable, cpu(1024, -1), Demand::new(0, Some(MilliCpu(770)))),
+        (150, QosClass::Guaranteed, guaranteed(3000), Demand::new(3, None)),
+        (150, QosClass::Guaranteed, guaranteed(1500), Demand::new(1, Some(MilliCpu(500)))),
+    ] {
+        let container = NewContainer {
+            pod: Pod { qos: Some(qos), ..Pod::default() },
+            resources,
+            ..NewContainer::default()
+        };
+        let rules =
+            RequestRules { amplification: Amplification { percent }, ..RequestRules::default() };
+        let (request, _) =
+            derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+        assert_eq!(request.demand, expected, "{percent} {qos:?}");
     }
 }
 

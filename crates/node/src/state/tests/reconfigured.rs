@@ -68,3 +68,30 @@ impl World {
         Ok(())
     }
 }
+
+/// Issue 34: maps of the past took an amount of reserved CPUs for the lowest ones.
+#[test]
+fn the_history_tells_which_cpus_are_reserved_from_now_on() {
+    let mut state = state("core:4");
+    let machine = |line: &str, reserved: &str| {
+        let topology = derive(&parse_machine(line).unwrap()).unwrap();
+        ChangedMachine::new(&topology, Policy::default(), &reserved.parse().unwrap())
+    };
+    let config = ChangedConfig {
+        rules: RequestRules::default(),
+        compaction: CompactionConfig::default(),
+        narrows_memory: false,
+        on_no_capacity: OnNoCapacity::Refuse,
+        groups: Arc::default(),
+        doubt_grace: SignedDuration::ZERO,
+        text: "other".to_owned(),
+        machine: machine("core:4", "1-2"),
+    };
+    let step = state.step(Event::ConfigChanged(Box::new(config)), Timestamp::UNIX_EPOCH);
+    let told = step.history.iter().find_map(|it| it.node.as_ref()?.reserved.clone());
+    assert_eq!(told.as_deref(), Some("1-2"));
+    let changed = Event::MachineChanged(Box::new(machine("core:4 offline:1", "2-3")));
+    let step = state.step(changed, Timestamp::UNIX_EPOCH);
+    let told = step.history.iter().find_map(|it| it.machine.as_ref()?.reserved.clone());
+    assert_eq!(told.as_deref(), Some("2-3"));
+}
