@@ -83,12 +83,9 @@ fn talk(mut stream: UnixStream, shared: &Shared) {
     let _gone = BufReader::new(&stream).read_line(&mut question);
     let mut stand_in = shared.lock().unwrap();
     if question.starts_with("write ") {
-        if let Some((after, pid)) =
-            stand_in.kill_after.filter(|(after, _)| *after == stand_in.writes)
-        {
+        if let Some((_, pid)) = stand_in.kill_after.filter(|(after, _)| *after == stand_in.writes) {
             stand_in.kill_after = None;
             kill(pid, Signal::SIGKILL).unwrap();
-            println!("killed after {after} writes");
             return;
         }
         stand_in.writes += 1;

@@ -1,6 +1,9 @@
 //! From facts to the tree: odd machines by hand.
 
-use bayplan_types::{Bytes, CoreId, CpuId, CpuSet, NodeId, NodeSet};
+use bayplan_types::{
+    Bytes, ClosLimits, CoreId, CorePower, CpuId, CpuSet, NodeId, NodeSet, PowerCore, PowerDomain,
+    SpeedSelect,
+};
 use expect_test::{Expect, expect};
 
 use bayplan_topology::*;
@@ -416,4 +419,41 @@ fn json_has_a_version_and_everything_else() {
         {"level":2,"id":0,"size_bytes":2097152,"cpus":"0"}],"core_kinds":[],"priorities":{"High":"","Normal":"0","Low":""},"frequencies":[],"nodes":[{"id":0,"cpus":"0","memory_bytes":536870912,"kind":"Dram","evidence":"cpus","movable_only":false,"near":null,"tier":null,"read_bandwidth_mbps":null,"read_latency_ns":null,"side_cache_bytes":[],"huge_pages":[],"distances":[10,12]},
         {"id":1,"cpus":"","memory_bytes":536870912,"kind":"Dram","evidence":"nothing","movable_only":false,"near":0,"tier":null,"read_bandwidth_mbps":null,"read_latency_ns":null,"side_cache_bytes":[],"huge_pages":[],"distances":[12,10]}],"devices":[],"kernel":{"release":null,"cpu_options":[],"controllers":null,"psi":false,"btf":false,"resctrl":null,"cpufreq_driver":null,"cpuidle_driver":null,"idle_states":[],"uncores":[],"speed_select":false},"oddities":[]}"#]]
     .assert_eq(&serde_json::to_string(&json).unwrap().replace("},{", "},\n{"));
+}
+
+#[test]
+fn what_speed_select_says_is_told_with_the_priorities_that_follow() {
+    let core = |number, cpus, clos| PowerCore { number, cpus: set(cpus), clos: Some(clos) };
+    let limits = |max_mhz| ClosLimits { min_mhz: 800, max_mhz, weight: 3 };
+    let domain = PowerDomain {
+        name: "0.0".to_owned(),
+        core_power: Some(CorePower::Ordered),
+        clos: [3800, 3000, 2000, 1000].map(limits).to_vec(),
+        profile: "level=3 of=0,3 locked=1 bf=1 tf=1".parse().ok(),
+        is_turbo_frequency_on: false,
+        is_base_frequency_on: true,
+        cores: vec![core(0, "0", 0), core(2, "1", 2), core(4, "2", 2)],
+    };
+    let facts = SpeedSelect { domains: vec![domain] };
+    let mut snapshot = machine("pack:1 core:3");
+    snapshot.kernel.speed_select = Some(Ok(facts));
+    let topology = derive(&snapshot).unwrap();
+    let tree = render_tree(&topology);
+    let lines: Vec<&str> = tree.lines().map(str::trim).collect();
+    for expected in [
+        "high priority: 1 CPU 0",
+        "low priority: 2 CPUs 1-2",
+        "Speed Select of power domain 0.0: level 3, locked, base frequency on, core power ordered",
+        "class of service 0: 800 to 3800 MHz, weight 3: 1 CPU 0",
+        "class of service 2: 800 to 2000 MHz, weight 3: 2 CPUs 1-2",
+    ] {
+        assert!(lines.contains(&expected), "{expected}: {tree}");
+    }
+    let json = serde_json::to_string(&to_json(&topology)).unwrap();
+    let class = r#"{"min_mhz":800,"max_mhz":2000,"weight":3,"cpus":"1-2"}"#;
+    assert!(json.contains(r#""power_domains":[{"name":"0.0","core_power":"ordered","level":3"#));
+    assert!(json.contains(class), "{json}");
+    snapshot.kernel.speed_select = Some(Err("it refuses".to_owned()));
+    let tree = render_tree(&derive(&snapshot).unwrap());
+    assert!(tree.contains("Speed Select says nothing: it refuses"), "{tree}");
 }
