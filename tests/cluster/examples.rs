@@ -6,6 +6,7 @@
 //! | CMK's pod with a slot of socket 1 | one container on a slot there, by the node's extended resource |
 //! | two CPUs of a Power Manager profile | exclusive CPUs with that profile's frequencies |
 //! | a client with affinity to its server | both on one NUMA node |
+//! | a ConfigMap of CRI Resource Manager with the class ThrottledIO, and a pod that names it | weight and limit of reads in the files of its cgroup, and in no other's |
 
 use std::fs;
 use std::path::Path;
@@ -26,11 +27,24 @@ const SETUP: Setup = Setup {
     config: "reservedCpus: \"0,16\"\ngroups:\n  - {name: exclusive, inside: slots, size: {list: [\"1,17\", \"2,18\", \"9,25\", \"10,26\"]}}\n",
     publish: "node-topology,cmk,power-classes",
     has_features: true,
+    accepts_cri_resmgr: false,
     files: |root| {
         write_features(root);
         write_driver(root);
     },
 };
+/// A node with a disk, whose configuration is CRI Resource Manager's.
+const THROTTLED: Setup = Setup {
+    machine: "pack:1 numa:1 core:4 pu:2 mem:16",
+    cpus: "7",
+    config: "",
+    publish: "condition",
+    has_features: false,
+    accepts_cri_resmgr: true,
+    files: write_disk,
+};
+/// Its driver and the number of its first partition: a disk of a virtual machine.
+const DISK: &str = "254:0";
 /// Flags of `/proc/cpuinfo` by which these names come about.
 const FLAGS: &str = "fpu vmx fma aes avx avx2 avx512cd avx512bw";
 /// What a pod asks for by single labels.
@@ -64,6 +78,8 @@ async fn pods_of_the_guides_run_where_they_are_meant_to() {
     guide.a_slot_is_on_its_socket().await;
     guide.a_profile_has_its_frequencies(&root).await;
     guide.a_client_is_beside_its_server().await;
+    let admin = guide.admin.clone();
+    a_class_of_block_io_throttles(&servers, &admin).await;
 }
 
 fn write(root: &Path, file: &str, text: &str) {
@@ -107,6 +123,92 @@ fn write_driver(root: &Path) {
             write(root, &file, &format!("{text}\n"));
         }
     }
+}
+
+fn write_disk(root: &Path) {
+    write(root, "dev/vda", "");
+    write(root, "sys/class/block/vda/dev", &format!("{DISK}\n"));
+    write(root, "sys/class/block/vda/queue/scheduler", "none mq-deadline [bfq]\n");
+    write(root, "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n");
+}
+
+/// Text of a file of a container's cgroup.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    /// The files that the kernel would have made.
+    async fn make(node: &StormNode, root: &Path, name: &str) -> Group {
+        let held = node.node.held(name).await;
+        let all = root.join("sys/fs/cgroup");
+        let parent = all.join(held.cgroup_parent.trim_start_matches('/'));
+        let own = parent.join(held.id.as_ref().unwrap());
+        fs::create_dir_all(&own).unwrap();
+        for dir in own.ancestors().take_while(|it| *it != all) {
+            for (file, text) in [
+                ("cgroup.type", "domain"),
+                ("cpuset.cpus", held.cpus.as_str()),
+                ("cpuset.mems", held.mems.as_str()),
+                ("io.max", ""),
+                ("io.weight", "default 100"),
+                ("io.bfq.weight", "default 100"),
+            ] {
+                fs::write(dir.join(file), text).unwrap();
+            }
+        }
+        Group(own)
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.0.join(file)).unwrap().trim().to_owned()
+    }
+}
+
+/// The ConfigMap for all nodes, and pods of which one names the class by annotation.
+async fn a_class_of_block_io_throttles(servers: &Servers, admin: &Client) {
+    let node = StormNode::start(servers, admin, "n2", &THROTTLED).await;
+    let root = node.node.host_root();
+    let policy = "Active: memtier\nReservedResources:\n  CPU: 750m\n";
+    let classes = "Classes:\n  ThrottledIO:\n    - Weight: 80 # The default is 100\n    - Devices:\n        - /dev/vda\n      ThrottleReadBps: 100M\n";
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "cri-resmgr-config.default", "namespace": "kube-system" },
+        "data": { "policy": policy, "blockio": classes },
+    });
+    let path = "/api/v1/namespaces/kube-system/configmaps/cri-resmgr-config.default";
+    let (status, told) = call(admin, "PATCH", path, &map).await;
+    assert_eq!(status, 200, "{told}");
+    until("the ConfigMap holds", async || {
+        let shown =
+            call(admin, "GET", "/apis/bayplan.dev/v1alpha1/bayplannodes/n2", &json!(null)).await.1;
+        shown["status"]["configName"] == "ConfigMap/kube-system/cri-resmgr-config.default"
+    })
+    .await;
+    let class = json!({ "blockioclass.cri-resource-manager.intel.com/pod": "ThrottledIO" });
+    let mut groups = Vec::new();
+    for (name, annotations) in [("throttled", class), ("usual", json!({}))] {
+        let container =
+            json!({ "name": name, "image": "i", "resources": { "requests": { "cpu": "1" } } });
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "annotations": annotations },
+            "spec": { "nodeName": "n2", "containers": [container] },
+        });
+        let (status, pod) = call(admin, "POST", POD_PATH, &pod).await;
+        assert_eq!(status, 200, "{pod}");
+        let mut kubelet = node.node.kubelet.clone();
+        let sandbox = kubelet.run_pod(&pod_spec(&pod)).await.unwrap();
+        let container = container_spec(&pod["spec"]["containers"][0]);
+        let id = kubelet.create(&sandbox, &container, 0).await.unwrap();
+        groups.push(Group::make(&node, &root, name).await);
+        kubelet.start(&id).await.unwrap();
+    }
+    let expected = [
+        format!("{DISK} rbps=100000000 wbps=max riops=max wiops=max"),
+        "default 80".to_owned(),
+        "default 80".to_owned(),
+    ];
+    let files = |it: &Group| ["io.max", "io.weight", "io.bfq.weight"].map(|file| it.read(file));
+    until("limit and weight of the class", async || files(&groups[0]) == expected).await;
+    assert_eq!(files(&groups[1]), ["", "default 100", "default 100"]);
 }
 
 struct Guide<'a> {

@@ -28,6 +28,7 @@ const SETUP: Setup = Setup {
     config: "reservedCpus: \"0,16\"\nrequests:\n  topologyManagerPolicy: single-numa-node\n",
     publish: "node-topology",
     has_features: false,
+    accepts_cri_resmgr: false,
     files: |_| {},
 };
 /// Unless the environment says another number.

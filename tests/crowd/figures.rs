@@ -1,7 +1,6 @@
 //! What the API server counts of itself, and what its processes have used. In: `/metrics` and `/proc`. Out: what was asked for, sent to watches, and used in a time.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ const ASKED: [&str; 5] =
     ["nodes", "bayplanconfigs", "bayplannodes", "noderesourcetopologies", "nodefeatures"];
 /// Those that agents watch.
 const WATCHED: [&str; 2] = ["nodes", "bayplanconfigs"];
+const HEAD: &str = "| Phase | s | Requests | a second | at most | 429 | Kubelets' reports | Node events, KiB | BayplanConfig events, KiB | CPUs used by API server, etcd, agents | MiB of the same |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
 const SERVERS: [&str; 2] = ["kube-apiserver", "etcd"];
 
 /// What there was at a moment, since the API server's start.
@@ -208,6 +208,21 @@ impl Phase {
         }
     }
 
+    /// Of the table.
+    pub(crate) fn row(&self) -> String {
+        let all: f64 = self.requests.values().sum();
+        let [nodes, configs] =
+            self.sent.map(|[events, bytes]| format!("{events:.0}, {:.0}", bytes / 1024.0));
+        let cpu = self.cpu.map(|cpu| format!("{:.2}", cpu / self.seconds)).join(", ");
+        let resident = self.resident.map(|it| format!("{it:.0}")).join(", ");
+        let (name, seconds) = (&self.name, self.seconds);
+        let (rate, peak) = (all / seconds, self.peak);
+        let (held_off, reports) = (self.held_off, self.reports);
+        format!(
+            "| {name} | {seconds:.0} | {all:.0} | {rate:.1} | {peak:.0} | {held_off:.0} | {reports:.0} | {nodes} | {configs} | {cpu} | {resident} |"
+        )
+    }
+
     /// What was asked for, by verb and resource.
     pub(crate) fn all(&self) -> String {
         format!("{}: {:.0} s, {:?}", self.name, self.seconds, self.requests)
@@ -216,23 +231,6 @@ impl Phase {
 
 /// A table in Markdown.
 pub(crate) fn render(phases: &[Phase]) -> String {
-    let mut text = String::from(
-        "| Phase | s | Requests | a second | at most | 429 | Kubelets' reports | Node events, KiB | BayplanConfig events, KiB | CPUs used by API server, etcd, agents | MiB of the same |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
-    for it in phases {
-        let all: f64 = it.requests.values().sum();
-        let [nodes, configs] =
-            it.sent.map(|[events, bytes]| format!("{events:.0}, {:.0}", bytes / 1024.0));
-        let cpu = it.cpu.map(|cpu| format!("{:.2}", cpu / it.seconds)).join(", ");
-        let resident = it.resident.map(|it| format!("{it:.0}")).join(", ");
-        let (name, seconds) = (&it.name, it.seconds);
-        let (rate, peak) = (all / seconds, it.peak);
-        writeln!(
-            text,
-            "| {name} | {seconds:.0} | {all:.0} | {rate:.1} | {peak:.0} | {:.0} | {:.0} | {nodes} | {configs} | {cpu} | {resident} |",
-            it.held_off, it.reports
-        )
-        .unwrap();
-    }
-    text
+    let rows: Vec<String> = phases.iter().map(Phase::row).collect();
+    format!("{HEAD}{}", rows.join("\n"))
 }

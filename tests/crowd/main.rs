@@ -160,7 +160,7 @@ async fn phase_from(
         let is_over = is_over(&now).await;
         if is_over {
             let phase = Phase::between(name, &before, &now, peak);
-            println!("{}", phase.all());
+            println!("{}\n{}", phase.all(), phase.row());
             return phase;
         }
         assert!(begun.elapsed() < STUCK, "{name}: {now:?}");

@@ -1,10 +1,10 @@
 //! A node goes over from nri-plugins to Bayplan with its custom resource still in the API server. Real are etcd, kube-apiserver, containerd 2, the plugin, and containers. What is shown: no container
 //! is moved that need not be, and none is restarted.
 //!
-//! `BAYPLAN_NRI_PLUGIN` names the topology-aware plugin of nri-plugins, or `tests/switch/build` builds it from its Go module. By its name:
+//! `BAYPLAN_NRI_PLUGIN` names the topology-aware plugin of nri-plugins, as its repository builds it (`make build-plugins`; seen with 0.10.1). Without it nothing is tested, which is said. By its name:
 //!
 //! ```sh
-//! tests/switch/build && cargo test -p bayplan-tests --test switch -- --nocapture
+//! BAYPLAN_NRI_PLUGIN=/path/to/nri-resource-policy-topology-aware cargo test -p bayplan-tests --test switch -- --nocapture
 //! ```
 
 #![allow(
@@ -31,7 +31,7 @@ mod sight;
 mod world;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -49,7 +49,7 @@ use tokio::runtime::Runtime;
 use self::plugin::Plugin;
 use self::sight::Sight;
 use crate::node::DAEMON;
-use crate::servers::{ADMIN, Servers, find};
+use crate::servers::{ADMIN, Servers};
 use crate::world::{AGENT, apply_manifests, call, kubeconfig, token};
 
 /// Of the Kubernetes Node, and of the plugin's entry in the status map.
@@ -63,8 +63,8 @@ const SHOWN: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes/n1";
 fn a_node_goes_over_from_nri_plugins_and_no_container_moves_that_need_not() {
     let tokio = Runtime::new().unwrap();
     let Some(servers) = tokio.block_on(Servers::start()) else { return };
-    let Some(program) = find("BAYPLAN_NRI_PLUGIN", "topology-aware", "nri-plugins-") else {
-        return servers::is_missing("the topology-aware plugin of nri-plugins");
+    let Some(program) = std::env::var_os("BAYPLAN_NRI_PLUGIN").map(PathBuf::from) else {
+        return eprintln!("not tested: BAYPLAN_NRI_PLUGIN names no plugin of nri-plugins");
     };
     let cluster = Cluster::start(tokio, servers);
     for case in [
@@ -153,7 +153,7 @@ impl Cluster {
     }
 
     /// What the agent of the node reads.
-    fn access(&self, token: &str, name: &str) -> anyhow::Result<std::path::PathBuf> {
+    fn access(&self, token: &str, name: &str) -> anyhow::Result<PathBuf> {
         let file = self.servers.path(name);
         fs::write(&file, kubeconfig(&self.servers.address(), token))?;
         Ok(file)

@@ -34,6 +34,8 @@ use crate::watching::{LOOK, REPAIR, World, follow, spread};
 
 /// Between attempts to write, doubled each time up to the last.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// That a node waits for its part of a roll-out is told within this time, later on one node than on the next: all agents see a change in the same moment.
+const WAITING_TOLD_WITHIN: Duration = Duration::from_secs(30);
 /// How long a question for events waits at the daemon, in seconds.
 const EVENTS_WAIT: u64 = 30;
 
@@ -282,6 +284,9 @@ impl<'a, D: Daemon> Agent<'a, D> {
             Applied::Waiting(seconds) => Duration::from_secs(seconds.max(1)).min(LOOK),
             _ => LOOK,
         };
+        if let Some(early) = self.too_early_to_tell(&applied) {
+            return wait.min(early);
+        }
         // What was applied is shown as it is now.
         let status = if status.is_ok() { DaemonStatus::ask(self.daemon).await } else { status };
         let lacking = match &status {
@@ -293,6 +298,13 @@ impl<'a, D: Daemon> Agent<'a, D> {
             NodeReport { node, chosen, applied: &applied, daemon, lacking: lacking.as_deref() };
         self.write(&report).await;
         wait
+    }
+
+    /// The time until it is told that the node waits; `None`: it is told, or something else is.
+    fn too_early_to_tell(&self, applied: &Applied) -> Option<Duration> {
+        let (Applied::Waiting(_), Some((_, since))) = (applied, &self.seen) else { return None };
+        let left = spread(self.node, WAITING_TOLD_WITHIN).saturating_sub(since.elapsed());
+        (!left.is_zero()).then_some(left)
     }
 
     /// What the daemon lacks to be ready.
@@ -544,6 +556,41 @@ mod tests {
         }
     }
 
+    /// 5,000 agents wrote in the same moment that they wait.
+    #[tokio::test]
+    async fn that_a_node_waits_is_told_later_on_one_node_than_on_the_next() {
+        let mut told = Vec::new();
+        for node in ["n1", "n2", "n3", "n4"] {
+            let options = options(node);
+            let (cluster, daemon) = (Cluster::unreachable(node), Slow::default());
+            let world = watch::channel(World::default()).1;
+            let mut agent = Agent::new(&options, &cluster, &daemon, world);
+            let key = ("default".to_owned(), 2);
+            agent.seen = Some((key.clone(), Instant::now()));
+            assert_eq!(agent.too_early_to_tell(&Applied::Holds), None);
+            let left = agent.too_early_to_tell(&Applied::Waiting(60)).unwrap();
+            assert!(left < WAITING_TOLD_WITHIN, "{left:?}");
+            told.push(left);
+            agent.seen = Some((key, Instant::now() - WAITING_TOLD_WITHIN));
+            assert_eq!(agent.too_early_to_tell(&Applied::Waiting(60)), None);
+        }
+        told.sort();
+        told.dedup();
+        assert_eq!(told.len(), 4, "{told:?}");
+    }
+
+    fn options(node: &str) -> AgentOptions {
+        AgentOptions {
+            node: node.to_owned(),
+            start_within: Duration::ZERO,
+            parts: BTreeSet::new(),
+            features: FeatureOptions::default(),
+            feeds_pods: false,
+            accepted: vec!["nri-plugins".parse().unwrap()],
+            convert,
+        }
+    }
+
     fn convert(question: &Question<'_>) -> Result<Converted, String> {
         let text = format!("{:?} {:?}", question.group, question.machine);
         Ok(Converted { text, lost: Vec::new() })
@@ -551,15 +598,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_object_is_converted_with_the_machine_and_anew_for_another_one_or_another_group() {
-        let options = AgentOptions {
-            node: "n".to_owned(),
-            start_within: Duration::ZERO,
-            parts: BTreeSet::new(),
-            features: FeatureOptions::default(),
-            feeds_pods: false,
-            accepted: vec!["nri-plugins".parse().unwrap()],
-            convert,
-        };
+        let options = AgentOptions { convert, ..options("n") };
         let (cluster, daemon) = (Cluster::unreachable("n"), Changing::default());
         let mut agent = Agent::new(&options, &cluster, &daemon, watch::channel(World::default()).1);
         let node = |group: &str| {

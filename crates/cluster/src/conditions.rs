@@ -47,12 +47,11 @@ impl Applied {
                     "the node's group has no {object}; what held goes on to hold: create it, or correct the label {label}"
                 ),
             ),
-            Applied::Waiting(seconds) => (
+            // Without the seconds, of which there are others at each look: all that differs is written.
+            Applied::Waiting(_) => (
                 "False",
                 "Waiting",
-                format!(
-                    "{object} comes within {seconds} s, which is this node's part of its rolloutSeconds"
-                ),
+                format!("{object} comes when this node's part of its rolloutSeconds is over"),
             ),
             Applied::Invalid(why) => ("False", "Invalid", why.clone()),
             Applied::TooManyMoves(why) => ("False", "TooManyMoves", format!("{object} {why}")),
@@ -152,7 +151,7 @@ mod tests {
         check(
             Applied::Waiting(9),
             expect![
-                "False Waiting: BayplanConfig/default comes within 9 s, which is this node's part of its rolloutSeconds"
+                "False Waiting: BayplanConfig/default comes when this node's part of its rolloutSeconds is over"
             ],
         );
         check(

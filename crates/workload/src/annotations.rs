@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `asked`, `tuning`, `hints`, `affinity`, `field` | what can be asked for, and how a value of it is read |
 //! | `table`, `names`, `values`, `yaml` | our keys, names of annotations, words |
-//! | `koordinator`, `runtimes`, `webhook`, `extended` | what other systems write |
+//! | `koordinator`, `runtimes`, `webhook`, `extended`, `gas` | what other systems write |
 //! | `read` | all sources together |
 //! | `permissions`, `allowed`, `classes` | what a namespace may ask for, which classes there are |
 //! | `source`, `effect`, `warnings` | what is told of an annotation |
@@ -23,6 +23,7 @@ pub(crate) mod classes;
 pub(crate) mod effect;
 mod extended;
 mod field;
+mod gas;
 pub(crate) mod hints;
 mod kept;
 mod koordinator;

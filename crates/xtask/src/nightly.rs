@@ -14,7 +14,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), crowd (5,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins, where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -27,6 +27,7 @@ const CHAOS_ROUNDS: &str = "20000";
 const SIGKILL_ROUNDS: &str = "5000";
 const SOAK_MINUTES: &str = "30";
 const STORM_PODS: &str = "1000";
+const CROWD: &str = "5000";
 /// Random machines, each with a history, of each property of the ledger.
 const PROPERTY_CASES: &str = "20000";
 const NRI_ROUNDS: &str = "3000";
@@ -127,6 +128,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     cluster.args(["--", "--nocapture"]);
     cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
     parts.push(Part { must_say: "test result: ok. 3 passed", ..Part::new("cluster", cluster) });
+    parts.extend(crowd_and_switch());
     let deployed = Command::new(workspace().join("tests/kubelet/run-deployed"));
     parts.push(Part::new("deployed", deployed));
     let mut nri = Command::new(cargo());
@@ -141,6 +143,26 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.push(Part::new("probes", probes));
     parts.push(Part::new("hog", hog));
     choose(parts, wanted)
+}
+
+/// Figures of many agents, which a debug build of them would take all CPUs for; and a node that was another system's.
+fn crowd_and_switch() -> [Part; 2] {
+    let test = |options: &[&str], name: &str| {
+        let mut command = Command::new(cargo());
+        command.arg("test").args(options).args(["--locked", "-p", "bayplan-tests", "--test", name]);
+        command.args(["--", "--nocapture"]).env("BAYPLAN_CLUSTER", "required");
+        command
+    };
+    let mut crowd = test(&["--release"], "crowd");
+    crowd.env("BAYPLAN_CROWD", CROWD).env("BAYPLAN_CROWD_ROLLOUT", "300");
+    let said = |count: &'static str, name: &str, command: Command| Part {
+        must_say: count,
+        ..Part::new(name, command)
+    };
+    [
+        said("test result: ok. 2 passed", "crowd", crowd),
+        said("test result: ok. 1 passed", "switch", test(&[], "switch")),
+    ]
 }
 
 /// Those that are wanted by their own name, or by that before a dash.

@@ -33,6 +33,8 @@ pub(crate) struct Setup {
     /// Of the agent.
     pub(crate) publish: &'static str,
     pub(crate) has_features: bool,
+    /// ConfigMaps of CRI Resource Manager configure it.
+    pub(crate) accepts_cri_resmgr: bool,
     /// Writes files of its kernel below this root.
     pub(crate) files: fn(&Path),
 }
@@ -82,6 +84,9 @@ impl StormNode {
         let mut command = Command::new(DAEMON);
         command.args(["agent", "--node", name, "--publish", setup.publish]);
         command.args(["--start-within", "0s", "--control"]).arg(node.control_socket());
+        if setup.accepts_cri_resmgr {
+            command.args(["--accept", "cri-resmgr"]);
+        }
         if setup.has_features {
             let profiles = servers.path("profiles.yaml");
             fs::write(&profiles, PROFILES).unwrap();

@@ -55,7 +55,9 @@ pub(super) fn devices(
             let mut device = function(address, &model, &slot);
             match model.class >> 16 {
                 0x02 => device.interfaces.push(format!("enp{}s0f0", address.bus)),
-                0x03 => device.dev_nodes.push(format!("dri/renderD{}", 128 + number)),
+                0x03 => device
+                    .dev_nodes
+                    .extend([format!("dri/card{number}"), format!("dri/renderD{}", 128 + number)]),
                 _ => {
                     device.dev_nodes.extend([format!("nvme{number}n1"), format!("nvme{number}")]);
                 }

@@ -35,6 +35,8 @@ impl HintSource {
 pub struct Hints {
     sources: Vec<HintSource>,
     pub(super) is_strict: bool,
+    /// Paths of devices that a scheduler has chosen, and that may come later than the container is placed.
+    pub(super) cards: Vec<String>,
     pub(super) allowed: Option<Paths>,
     pub(super) denied: Option<Paths>,
 }
@@ -42,7 +44,7 @@ pub struct Hints {
 impl Default for Hints {
     fn default() -> Hints {
         let sources = HintSource::NAMES.map(|(_, source)| source).to_vec();
-        Hints { sources, is_strict: false, allowed: None, denied: None }
+        Hints { sources, is_strict: false, cards: Vec::new(), allowed: None, denied: None }
     }
 }
 
@@ -71,6 +73,7 @@ pub fn nears(
     node_cpus: &[(NodeId, CpuSet)],
 ) -> Vec<Near> {
     let own = container.devices.iter().map(|name| (HintSource::Device, name, name));
+    let chosen = hints.cards.iter().map(|name| (HintSource::Device, name, name));
     let mounted = container.mounts.iter().map(|name| (HintSource::Mount, name, name));
     let on_disks = container
         .volumes
@@ -80,7 +83,8 @@ pub fn nears(
     let given = given.map(|id| (HintSource::PodResources, id, id));
     let mut seen: Vec<PciAddress> = Vec::new();
     let mut nears = Vec::new();
-    for (source, name, device_name) in own.chain(mounted).chain(on_disks).chain(given) {
+    for (source, name, device_name) in own.chain(chosen).chain(mounted).chain(on_disks).chain(given)
+    {
         let Some(device) = find_device(machine, device_name) else { continue };
         let Some(strictness) = hints.strictness(source, name) else { continue };
         // A disk that was looked up is never a condition: one volume may lie on several, and a look may come to nothing.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::values::{VALUE_MAX, shown};
 use super::warnings::{SHOWN_MAX, WarningKind, Warnings};
-use super::{koordinator, names, runtimes};
+use super::{gas, koordinator, names, runtimes};
 use crate::container::Pod;
 
 /// Kubernetes allows 253 characters, a slash and 63 characters.
@@ -23,7 +23,10 @@ pub fn relevant<'a>(
 ) -> BTreeMap<String, String> {
     let is_relevant = |name: &str| {
         name.len() <= NAME_MAX
-            && (names::has_prefix(name) || koordinator::is_known(name) || runtimes::is_known(name))
+            && (names::has_prefix(name)
+                || koordinator::is_known(name)
+                || runtimes::is_known(name)
+                || name == gas::CARDS)
     };
     let pairs = annotations.into_iter().filter(|(name, _)| is_relevant(name));
     capped(pairs.map(|(name, value)| (name.as_str(), cut(value, VALUE_MAX + 1))))

@@ -11,7 +11,7 @@ use super::field::Field;
 use super::values::{FLAG, Misread, check_length, shown, word};
 use super::warnings::{SHOWN_MAX, Warnings};
 use super::yaml::string;
-use super::{runtimes, webhook};
+use super::{gas, runtimes, webhook};
 use crate::container::Pod;
 
 /// A name of another system, for the reference page.
@@ -142,6 +142,12 @@ pub static FOREIGN: &[Foreign] = &[
         values: "/pod or /container.NAME; the name of a class",
         meaning: "as rdtclass",
         fills: &[Field::ResctrlClass],
+    },
+    Foreign {
+        name: gas::CARDS,
+        values: "cards of containers, written by GPU Aware Scheduling: card0,card1, with a vertical line between containers",
+        meaning: "near these cards, as if they were its devices already, where all containers that have any have the same",
+        fills: &[Field::Near],
     },
 ];
 

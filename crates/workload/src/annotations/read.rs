@@ -12,7 +12,7 @@ use super::source::Sources;
 use super::table::{self, KEYS};
 use super::values::{Said, check_length};
 use super::warnings::{Warning, WarningKind, Warnings, annotation};
-use super::{extended, koordinator, permissions, runtimes, webhook};
+use super::{extended, gas, koordinator, permissions, runtimes, webhook};
 use crate::cmk::INFRA;
 use crate::container::NewContainer;
 use crate::rules::RequestRules;
@@ -41,6 +41,7 @@ pub fn read_annotations(container: &NewContainer, rules: &RequestRules) -> (Aske
     webhook::read_batch(container, &mut asked, &mut warnings);
     koordinator::read(&container.pod, rules.lse_uses_siblings, &mut asked, &mut warnings);
     runtimes::read(container, &mut asked, &mut warnings);
+    gas::read(container, &mut asked, &mut warnings);
     read_keys(container, &mut asked, &mut warnings);
     take_back(container, rules, &usual, &mut asked, &mut warnings);
     if asked.affinity.is_empty() {

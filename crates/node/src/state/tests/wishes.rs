@@ -13,7 +13,7 @@ struct Ask<'a> {
     name: &'a str,
     cpus: &'a str,
     gib: i64,
-    /// Keys without prefix.
+    /// Keys without prefix, and annotations of GPU Aware Scheduling.
     says: &'a [(&'a str, &'a str)],
     devices: &'a [&'a str],
     /// A path, and a disk below it.
@@ -36,7 +36,10 @@ impl Ask<'_> {
                 id: self.name.to_owned(),
                 name: self.name.to_owned(),
                 annotations: says
-                    .map(|(key, value)| (format!("bayplan.dev/{key}"), (*value).to_owned()))
+                    .map(|(key, value)| match key.starts_with("gas-") {
+                        true => ((*key).to_owned(), (*value).to_owned()),
+                        false => (format!("bayplan.dev/{key}"), (*value).to_owned()),
+                    })
                     .collect(),
                 ..own.pod
             },
@@ -403,6 +406,32 @@ fn containers_are_placed_near_their_devices() {
         &[Ask { devices: &["/dev/nvme0n1", second], says: &strict, ..near }],
         expect![[r#"
         a: bayplan: default/a/c refused: is not near `/dev/nvme0n1` (annotation `bayplan.dev/strict.topologyhints`); `bayplan explain default/a/c` lists every pool
+    "#]],
+    );
+}
+
+/// Devices that come by CDI are no devices of the container when it is placed.
+#[test]
+fn containers_are_placed_near_the_cards_that_gas_has_chosen() {
+    let placed = |says: &'static [(&'static str, &'static str)], expected| {
+        check("pack:2 numa:1 core:4 gpu:1", &[ask("a", "2", says)], expected);
+    };
+    placed(
+        &[("gas-container-cards", "card1")],
+        expect![[r#"
+        a: cpus 4-5 mems 1
+    "#]],
+    );
+    placed(
+        &[("gas-container-cards", "card0|card1")],
+        expect![[r#"
+        a: cpus 1-2 mems 0
+    "#]],
+    );
+    placed(
+        &[("gas-container-cards", "card1"), ("topologyhints", "mounts")],
+        expect![[r#"
+        a: cpus 1-2 mems 0
     "#]],
     );
 }
