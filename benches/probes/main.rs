@@ -84,8 +84,8 @@ impl Court {
 
     fn attach(&self, choice: CounterChoice) -> Probes {
         let mut probes = attach(choice);
-        let nobody_owns = self.cgroups.iter().map(|it| (it.id(), CpuSet::new()));
-        probes.watch(&nobody_owns.collect()).unwrap();
+        let without_owners = self.cgroups.iter().map(|it| (it.id(), CpuSet::new()));
+        probes.watch(&without_owners.collect()).unwrap();
         probes
     }
 

@@ -47,11 +47,9 @@ fn sharer(node: &mut Node, name: &str) -> anyhow::Result<Placed> {
 }
 
 fn no_container_moves_when_the_daemon_ends(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
-    let everybody = [own(node, "pair", 2)?, own(node, "single", 1)?, sharer(node, "sharer")?];
-    let before = everybody
-        .iter()
-        .map(|placed| node.look(&placed.id))
-        .collect::<anyhow::Result<Vec<Placed>>>()?;
+    let all = [own(node, "pair", 2)?, own(node, "single", 1)?, sharer(node, "sharer")?];
+    let before =
+        all.iter().map(|placed| node.look(&placed.id)).collect::<anyhow::Result<Vec<Placed>>>()?;
     let check = |node: &Node, after: &str| -> anyhow::Result<()> {
         for due in &before {
             let now = node.look(&due.id)?;

@@ -5,7 +5,7 @@ use bayplan_rebalance::{Decision, Mode, Outcome, Proposal, Rebalancer, Round, Ve
 
 /// What turns knobs.
 pub(crate) enum Hand<'a> {
-    Nobody,
+    Absent,
     Rebalancer(Box<Rebalancer>),
     /// These, from the onset on.
     Oracle(&'a [Proposal]),
@@ -24,7 +24,7 @@ impl Hand<'_> {
     /// Looks at a round and turns knobs of the plant. Returns what was changed, and what was only said or refused.
     pub(crate) fn act(&mut self, plant: &mut Plant, round: &Round, is_on: bool) -> Vec<Change> {
         match self {
-            Hand::Nobody => Vec::new(),
+            Hand::Absent => Vec::new(),
             Hand::Rebalancer(rebalancer) => follow(rebalancer, plant, round),
             Hand::Oracle(proposals) => {
                 if is_on && plant.in_force().next().is_none() {

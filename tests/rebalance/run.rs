@@ -64,13 +64,13 @@ pub(crate) struct Case {
 impl Case {
     pub(crate) fn new(suite: &Suite, seed: u64) -> Case {
         let trial = (suite.trial)(seed);
-        let nothing = live(&trial, Hand::Nobody);
+        let nothing = live(&trial, Hand::Absent);
         let best = oracle::choose(&trial);
         let oracle = live(&trial, Hand::Oracle(&best));
         let alone = match trial.culprit {
             Some(culprit) => {
                 let plant = trial.plant.without(culprit);
-                live(&Trial { plant, victims: trial.victims.clone(), ..trial }, Hand::Nobody)
+                live(&Trial { plant, victims: trial.victims.clone(), ..trial }, Hand::Absent)
             }
             None => live(&trial, Hand::Oracle(&best)),
         };
@@ -229,11 +229,11 @@ fn seat(past: &mut Plant, now: &Plant, but: u64) {
     }
 }
 
-/// Mean p99 of `who` over ten rounds after the first few, in which things settle.
-fn p99_over(mut plant: Plant, who: ContainerId, settle: usize) -> f64 {
+/// Mean p99 of `id` over ten rounds after the first few, in which things settle.
+fn p99_over(mut plant: Plant, id: ContainerId, settle: usize) -> f64 {
     let p99s = (0..settle + PAST - 2).map(|_| {
         plant.step(PERIOD);
-        plant.truths().get(&who).and_then(|truth| truth.p99).map_or(0.0, |p99| p99.as_secs_f64())
+        plant.truths().get(&id).and_then(|truth| truth.p99).map_or(0.0, |p99| p99.as_secs_f64())
     });
     p99s.skip(settle).sum::<f64>() / (PAST - 2) as f64
 }

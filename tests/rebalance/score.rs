@@ -250,9 +250,9 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-fn mean_of(log: &Log, who: &[ContainerId]) -> f64 {
+fn mean_of(log: &Log, ids: &[ContainerId]) -> f64 {
     let means: Vec<f64> =
-        who.iter().filter_map(|id| log.p99s.get(id)).map(|p99s| mean(p99s)).collect();
+        ids.iter().filter_map(|id| log.p99s.get(id)).map(|p99s| mean(p99s)).collect();
     mean(&means)
 }
 

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use bayplan_daemon::query_control;
 use bayplan_node::decision::{Decision, End, PoolVerdict, Verdict};
-use bayplan_node::history::{Entry, Kind, Who, past_proposals};
+use bayplan_node::history::{ContainerNames, Entry, Kind, past_proposals};
 use bayplan_node::proposals::ProposalView;
 use bayplan_node::status::Explanation;
 use bayplan_node::status::{HeldFile, KnownView};
@@ -142,7 +142,7 @@ fn explain_past(config: &NodeConfig, options: &ExplainOptions) -> anyhow::Result
             // Proposals are above, with more than a line, unless an older version has told them.
             let of_it = |entry: &Entry| {
                 entry.proposal.is_none()
-                    && entry.who.as_ref().map(Who::full_name).as_ref()
+                    && entry.who.as_ref().map(ContainerNames::full_name).as_ref()
                         == Some(&explanation.container)
             };
             let told: Vec<Entry> = entries.iter().filter(|it| of_it(it)).cloned().collect();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 use bayplan_enforcement::{Author, Notice};
 use bayplan_node::NodeState;
-use bayplan_node::history::{By, Entry, Kind, Place, Who};
+use bayplan_node::history::{By, ContainerNames, Entry, Kind, Place};
 use bayplan_node::occupancy::Occupancy;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -159,7 +159,7 @@ fn uid_of(entry: &Entry, state: &NodeState) -> Option<String> {
 
 /// `None` for what is no news to the pod's owner: that all is as it was asked for, and what shared containers hardly notice.
 fn view(entry: &Entry, uid: Option<String>) -> Option<EventView> {
-    let Who { namespace, pod, container, .. } = entry.who.clone()?;
+    let ContainerNames { namespace, pod, container, .. } = entry.who.clone()?;
     let own = |place: &Option<Place>| place.as_ref().map(|it| it.own.clone()).unwrap_or_default();
     let (before, after) = (own(&entry.before), own(&entry.after));
     let is_news = match entry.kind {
@@ -216,7 +216,7 @@ mod tests {
 
     fn entry(kind: Kind, before: &str, after: &str) -> Entry {
         let place = |own: &str| Some(Place { own: own.to_owned(), ..Place::default() });
-        let who = Who {
+        let who = ContainerNames {
             id: Some(1),
             namespace: "n".into(),
             pod: "p".into(),

@@ -185,13 +185,13 @@ mod tests {
             |text| ResourcesFile { container: Some("id".to_owned()), ..file("p-a-0", text, true) };
         let reads =
             || fs::read_to_string(root.path().join("resources/p-a-0/resources.sh")).unwrap();
-        let (nobody, him) = (BTreeSet::new(), BTreeSet::from(["id".to_owned()]));
-        resources.keep(changed(&[told("one")]), &nobody);
-        assert!(resources.keep(changed(&[told("two")]), &him).is_empty());
+        let (none, one) = (BTreeSet::new(), BTreeSet::from(["id".to_owned()]));
+        resources.keep(changed(&[told("one")]), &none);
+        assert!(resources.keep(changed(&[told("two")]), &one).is_empty());
         assert_eq!(reads(), "one");
-        resources.keep(kept(&["p-a-0"]), &him);
+        resources.keep(kept(&["p-a-0"]), &one);
         assert_eq!(reads(), "one");
-        resources.keep(kept(&["p-a-0"]), &nobody);
+        resources.keep(kept(&["p-a-0"]), &none);
         assert_eq!(reads(), "two");
     }
 }

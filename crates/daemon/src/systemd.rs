@@ -87,7 +87,7 @@ impl Systemd {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Ear {
     #[default]
-    Nobody,
+    Absent,
     /// If it has said where.
     Systemd,
 }
@@ -119,7 +119,7 @@ impl Ear {
     }
 
     fn tell(self, states: &[NotifyState<'_>]) {
-        if let Ear::Nobody = self {
+        if let Ear::Absent = self {
             return;
         }
         if let Err(error) = sd_notify::notify(states) {

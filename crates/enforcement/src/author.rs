@@ -103,7 +103,7 @@ mod tests {
             ids: ["abc".to_owned()].into(),
             pods: ["kubepods-pod1.slice".to_owned()].into(),
         };
-        let nobody = Told::default();
+        let untold = Told::default();
         let scope = format!("{POD}/cri-containerd-abc.scope");
         let rows = [
             (format!("{scope}/memory.low"), "8192", &told, Author::Runtime),
@@ -111,8 +111,8 @@ mod tests {
             (format!("{POD}/memory.low"), "8192", &told, Author::Runtime),
             (format!("{PODS}/memory.low"), "8192", &told, Author::Others),
             (format!("{PODS}/memory.low"), "0", &told, Author::Systemd),
-            (format!("{scope}/memory.low"), "0", &nobody, Author::Systemd),
-            (format!("{scope}/memory.low"), "8192", &nobody, Author::Others),
+            (format!("{scope}/memory.low"), "0", &untold, Author::Systemd),
+            (format!("{scope}/memory.low"), "8192", &untold, Author::Others),
             // Only systemd writes files without meaning them.
             ("sys/fs/cgroup/kubepods/pod1/abd/memory.low".to_owned(), "0", &told, Author::Others),
             ("proc/irq/1/smp_affinity_list".to_owned(), "0", &told, Author::Others),

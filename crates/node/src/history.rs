@@ -167,7 +167,7 @@ pub struct Entry {
     pub kind: Kind,
     /// To which container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub who: Option<Who>,
+    pub who: Option<ContainerNames>,
     /// What it asked for, for example `2 exclusive, memory 4 GiB`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub asked: String,
@@ -208,7 +208,7 @@ pub struct Entry {
 
 /// A container by its names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Who {
+pub struct ContainerNames {
     /// The ledger's id, once it has a place; a later container may have the same after this one has ended and the daemon was started anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
@@ -228,7 +228,7 @@ pub struct Who {
     pub runtime_id: Option<String>,
 }
 
-impl Who {
+impl ContainerNames {
     /// `namespace/pod/container`.
     pub fn full_name(&self) -> String {
         format!("{}/{}/{}", self.namespace, self.pod, self.container)
@@ -292,7 +292,7 @@ impl Entry {
     pub fn names(&self) -> Vec<String> {
         let victim = self.proposal.as_ref().map(|it| it.victim.clone());
         let mut names: Vec<String> =
-            self.who.as_ref().map(Who::full_name).into_iter().chain(victim).collect();
+            self.who.as_ref().map(ContainerNames::full_name).into_iter().chain(victim).collect();
         names.dedup();
         names
     }
@@ -344,13 +344,13 @@ pub fn news(opening: Vec<Entry>, told: &[Entry]) -> Vec<Entry> {
 }
 
 /// Whether the last that is told of a container with this id is told of this one, and is not its end.
-fn is_described(who: &Who, told: &[Entry]) -> bool {
-    let names = |who: &Who| (who.full_name(), who.attempt);
+fn is_described(who: &ContainerNames, told: &[Entry]) -> bool {
+    let names = |who: &ContainerNames| (who.full_name(), who.attempt);
     let of_id = told.iter().rev().filter_map(|entry| Some((entry, entry.who.as_ref()?)));
     let mut of_id = of_id.filter(|(_, other)| other.id == who.id);
-    let is_same = |(_, other): &(&Entry, &Who)| names(other) == names(who);
+    let is_same = |(_, other): &(&Entry, &ContainerNames)| names(other) == names(who);
     let Some(last) = of_id.next() else { return false };
     let is_there = is_same(&last) && !matches!(last.0.kind, Kind::Ended | Kind::Refused);
-    let has_spec = |it: &(&Entry, &Who)| it.0.spec.is_some() && is_same(it);
+    let has_spec = |it: &(&Entry, &ContainerNames)| it.0.spec.is_some() && is_same(it);
     is_there && (has_spec(&last) || of_id.any(|it| has_spec(&it)))
 }

@@ -3,7 +3,7 @@
 //!
 //! The kernel's map is bounded, and its keys have names in them that never come back. So an entry that has not changed for
 //! some readings is taken out there; here it goes on to count. The books are bounded, too: where a new intruder finds no room, the one that was seen
-//! least recently, and has rested for some readings, loses its name and is counted in [`crate::Who::Others`] from then on, of its CPU and kind.
+//! least recently, and has rested for some readings, loses its name and is counted in [`crate::Identity::Others`] from then on, of its CPU and kind.
 //! Intruders that the kernel could not name are there from the beginning, so what an owner's list sums up to is all the time that was taken from it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -179,7 +179,7 @@ impl Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kind, Who};
+    use crate::{Identity, Kind};
 
     const OWNER: CgroupId = CgroupId(70);
 
@@ -193,10 +193,10 @@ mod tests {
         BTreeMap::from([(CpuId(1), OWNER)])
     }
 
-    fn sums(audit: &mut Audit) -> Vec<(Who, u64, u64)> {
+    fn sums(audit: &mut Audit) -> Vec<(Identity, u64, u64)> {
         let all = audit.intrusions();
         let list = all.get(&OWNER).into_iter().flatten();
-        list.map(|(intruder, sum)| (intruder.who, sum.ns, sum.times)).collect()
+        list.map(|(intruder, sum)| (intruder.identity, sum.ns, sum.times)).collect()
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         audit.absorb(&[(record(5), [100, 1])], &BTreeMap::new());
         assert_eq!(sums(&mut audit), []);
         audit.absorb(&[(record(5), [130, 3])], &owners());
-        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 30, 2)]);
+        assert_eq!(sums(&mut audit), [(Identity::Interrupt(5), 30, 2)]);
         audit.retain(|_| false);
         assert_eq!(sums(&mut audit), []);
     }
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(audit.absorb(&reading, &owners()), [record(5)]);
         audit.absorb(&[], &owners());
         audit.absorb(&[(record(5), [7, 1])], &owners());
-        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 107, 2)]);
+        assert_eq!(sums(&mut audit), [(Identity::Interrupt(5), 107, 2)]);
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         audit.absorb(&[(record(5), [100, 1])], &owners());
         audit.absorb(&[], &owners());
         audit.absorb(&[(record(5), [20, 1])], &owners());
-        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 120, 2)]);
+        assert_eq!(sums(&mut audit), [(Identity::Interrupt(5), 120, 2)]);
     }
 
     /// So many intruders that were not seen before.
@@ -238,7 +238,7 @@ mod tests {
         audit.absorb(&reading, &owners());
     }
 
-    const OTHERS: Who = Who::Others(Kind::Interrupt);
+    const OTHERS: Identity = Identity::Others(Kind::Interrupt);
 
     #[test]
     fn names_without_end_become_others() {
@@ -261,9 +261,9 @@ mod tests {
         let sums = sums(&mut audit);
         assert_eq!(sums.len(), INTRUDERS_MAX + 1);
         for number in 1000..1003 {
-            assert!(sums.contains(&(Who::Interrupt(number), 1, 1)), "{number}: {sums:?}");
+            assert!(sums.contains(&(Identity::Interrupt(number), 1, 1)), "{number}: {sums:?}");
         }
-        assert!(sums.contains(&(Who::Interrupt(7), 13, 13)), "{sums:?}");
+        assert!(sums.contains(&(Identity::Interrupt(7), 13, 13)), "{sums:?}");
         assert!(sums.contains(&(OTHERS, 91, 91)), "{sums:?}");
     }
 
@@ -297,14 +297,14 @@ mod tests {
         assert_eq!(sums(&mut audit), []);
         audit.absorb(&[(record(5), [100, 1])], &owners());
         audit.absorb_unnamed(CpuId(1), reading(15, 20), Some(OWNER));
-        let process = (Who::Others(Kind::Process), 5, 0);
-        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 100, 1), process]);
+        let process = (Identity::Others(Kind::Process), 5, 0);
+        assert_eq!(sums(&mut audit), [(Identity::Interrupt(5), 100, 1), process]);
         assert_eq!(audit.unnamed(), Intrusion { ns: 35, times: 3 });
         // With the intruders that have lost their names here.
         crowd(&mut audit, 1000..1600);
         audit.absorb_unnamed(CpuId(1), reading(15, 27), Some(OWNER));
         let sums = sums(&mut audit);
-        let others = sums.iter().find(|(who, ..)| *who == OTHERS);
+        let others = sums.iter().find(|(identity, ..)| *identity == OTHERS);
         assert_eq!(others.map(|(_, ns, _)| *ns), Some(89 + 7), "{sums:?}");
         audit.retain(|_| false);
         assert_eq!(audit.unnamed(), Intrusion { ns: 42, times: 3 });
@@ -314,8 +314,8 @@ mod tests {
     fn what_is_negative_for_the_moment_is_shown_as_nothing() {
         let mut audit = Audit::default();
         audit.absorb(&[(record(5), [u64::MAX, 0])], &owners());
-        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 0, 0)]);
+        assert_eq!(sums(&mut audit), [(Identity::Interrupt(5), 0, 0)]);
         audit.absorb(&[(record(5), [4, 1])], &owners());
-        assert_eq!(sums(&mut audit), [(Who::Interrupt(5), 4, 1)]);
+        assert_eq!(sums(&mut audit), [(Identity::Interrupt(5), 4, 1)]);
     }
 }

@@ -14,14 +14,14 @@ pub struct Intruder {
     /// Where.
     pub cpu: CpuId,
     /// Its identity.
-    pub who: Who,
+    pub identity: Identity,
     /// Name of the task or of the interrupt's user, at most 16 bytes; may be empty.
     pub name: String,
 }
 
 /// What kind of intruder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum Identity {
     /// A thread of the kernel.
     KernelThread,
     /// A task of another container that is watched.
@@ -79,17 +79,17 @@ impl Kind {
     }
 }
 
-impl Who {
+impl Identity {
     /// What it is.
     pub fn kind(self) -> Kind {
         match self {
-            Who::KernelThread => Kind::KernelThread,
-            Who::Container(_) => Kind::Container,
-            Who::Process(_) => Kind::Process,
-            Who::Interrupt(_) => Kind::Interrupt,
-            Who::Softirq(_) => Kind::Softirq,
-            Who::Vector(_) => Kind::Vector,
-            Who::Others(kind) => kind,
+            Identity::KernelThread => Kind::KernelThread,
+            Identity::Container(_) => Kind::Container,
+            Identity::Process(_) => Kind::Process,
+            Identity::Interrupt(_) => Kind::Interrupt,
+            Identity::Softirq(_) => Kind::Softirq,
+            Identity::Vector(_) => Kind::Vector,
+            Identity::Others(kind) => kind,
         }
     }
 }
@@ -97,12 +97,12 @@ impl Who {
 impl Intruder {
     /// Those of its kind on its CPU that have no name.
     pub fn among_others(&self) -> Intruder {
-        Intruder::others(self.cpu, self.who.kind())
+        Intruder::others(self.cpu, self.identity.kind())
     }
 
     /// Those of a kind on a CPU that have no name.
     pub(crate) fn others(cpu: CpuId, kind: Kind) -> Intruder {
-        Intruder { cpu, who: Who::Others(kind), name: String::new() }
+        Intruder { cpu, identity: Identity::Others(kind), name: String::new() }
     }
 }
 
@@ -184,16 +184,16 @@ impl fmt::Display for Vector {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::KernelThread => f.write_str("kernel thread"),
-            Who::Container(CgroupId(id)) => write!(f, "container of cgroup {id}"),
-            Who::Process(CgroupId(id)) => write!(f, "process of cgroup {id}"),
-            Who::Interrupt(number) => write!(f, "irq {number}"),
-            Who::Softirq(softirq) => softirq.fmt(f),
-            Who::Vector(vector) => vector.fmt(f),
-            Who::Others(kind) => f.write_str(match kind {
+            Identity::KernelThread => f.write_str("kernel thread"),
+            Identity::Container(CgroupId(id)) => write!(f, "container of cgroup {id}"),
+            Identity::Process(CgroupId(id)) => write!(f, "process of cgroup {id}"),
+            Identity::Interrupt(number) => write!(f, "irq {number}"),
+            Identity::Softirq(softirq) => softirq.fmt(f),
+            Identity::Vector(vector) => vector.fmt(f),
+            Identity::Others(kind) => f.write_str(match kind {
                 Kind::KernelThread => "other kernel threads, not named",
                 Kind::Container => "other containers, not named",
                 Kind::Process => "other processes, not named",

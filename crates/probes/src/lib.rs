@@ -23,7 +23,7 @@ mod refusal;
 pub use audit::Intrusions;
 pub use cost::{Cost, Meter};
 pub use events::{CounterChoice, CounterStream, Event, EventCounts};
-pub use intruder::{CgroupId, Intruder, Intrusion, Kind, Softirq, Vector, Who};
+pub use intruder::{CgroupId, Identity, Intruder, Intrusion, Kind, Softirq, Vector};
 pub use probes::{Drain, Probe, ProbeError, ProbeState, Probes};
 pub use rates::{Rates, rates_between};
 pub use records::{Counters, Distance, Preempter, delay_bucket_ends};

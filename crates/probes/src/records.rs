@@ -4,7 +4,7 @@
 
 use bayplan_types::CpuId;
 
-use crate::{CgroupId, Intruder, Intrusion, Softirq, Vector, Who};
+use crate::{CgroupId, Identity, Intruder, Intrusion, Softirq, Vector};
 
 /// The slot of the counters of all tasks that are in no container.
 pub(crate) const SLOT_OUTSIDE: u32 = 0;
@@ -107,13 +107,13 @@ pub enum Preempter {
     /// A task of no container that is watched.
     System,
     /// No task: what its cgroup may use of the period was used up (`cpu.max`).
-    Nobody,
+    Quota,
 }
 
 impl Preempter {
     /// In the order of [`Counters::preempted_by`].
     pub const ALL: [Preempter; PREEMPTERS] =
-        [Preempter::Itself, Preempter::Container, Preempter::System, Preempter::Nobody];
+        [Preempter::Itself, Preempter::Container, Preempter::System, Preempter::Quota];
 
     /// The name as it stands in files and labels.
     pub fn name(self) -> &'static str {
@@ -121,7 +121,7 @@ impl Preempter {
             Preempter::Itself => "itself",
             Preempter::Container => "container",
             Preempter::System => "system",
-            Preempter::Nobody => "quota",
+            Preempter::Quota => "quota",
         }
     }
 }
@@ -168,27 +168,27 @@ impl Counters {
 
 /// Reads the intruder that a record names. `None`: a kind that this version does not know.
 pub(crate) fn parse_intruder(record: &IntruderRecord) -> Option<Intruder> {
-    let [place, who, name @ ..] = record;
+    let [place, identity, name @ ..] = record;
     // The first word holds two halves; which is which depends on the byte order of the machine.
     let halves = place.to_ne_bytes();
     let half = |at: usize| {
         let bytes = halves.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0, u32::from_ne_bytes)
     };
-    let number = u32::try_from(*who).ok();
-    let who = match half(4) {
-        1 => Who::KernelThread,
-        2 => Who::Container(CgroupId(*who)),
-        3 => Who::Process(CgroupId(*who)),
-        4 => Who::Interrupt(number?),
-        5 => Who::Softirq(Softirq(number?)),
-        6 => Who::Vector(*Vector::ALL.get(usize::try_from(*who).ok()?)?),
+    let number = u32::try_from(*identity).ok();
+    let identity = match half(4) {
+        1 => Identity::KernelThread,
+        2 => Identity::Container(CgroupId(*identity)),
+        3 => Identity::Process(CgroupId(*identity)),
+        4 => Identity::Interrupt(number?),
+        5 => Identity::Softirq(Softirq(number?)),
+        6 => Identity::Vector(*Vector::ALL.get(usize::try_from(*identity).ok()?)?),
         _ => return None,
     };
     let bytes: Vec<u8> = name.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let name = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned();
-    Some(Intruder { cpu: CpuId(half(0)), who, name })
+    Some(Intruder { cpu: CpuId(half(0)), identity, name })
 }
 
 impl From<&IntrusionRecord> for Intrusion {
@@ -277,32 +277,50 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_intruder(kind: u32, who: u64, name: &[u8; 16], expected: Option<(Who, &str)>) {
+    fn check_intruder(
+        kind: u32,
+        identity: u64,
+        name: &[u8; 16],
+        expected: Option<(Identity, &str)>,
+    ) {
         let word = |half: &[u8]| u64::from_ne_bytes(half.try_into().unwrap());
         let place = word(&[7_u32.to_ne_bytes(), kind.to_ne_bytes()].concat());
-        let record = [place, who, word(&name[..8]), word(&name[8..])];
-        let expected =
-            expected.map(|(who, name)| Intruder { cpu: CpuId(7), who, name: name.into() });
+        let record = [place, identity, word(&name[..8]), word(&name[8..])];
+        let expected = expected.map(|(identity, name)| Intruder {
+            cpu: CpuId(7),
+            identity,
+            name: name.into(),
+        });
         assert_eq!(parse_intruder(&record), expected);
     }
 
     #[test]
     fn intruders_are_read_by_kind() {
-        check_intruder(1, 0, b"kworker/7:1\0\0\0\0\0", Some((Who::KernelThread, "kworker/7:1")));
+        check_intruder(
+            1,
+            0,
+            b"kworker/7:1\0\0\0\0\0",
+            Some((Identity::KernelThread, "kworker/7:1")),
+        );
         check_intruder(
             2,
             99,
             b"a-name-of-16-let",
-            Some((Who::Container(CgroupId(99)), "a-name-of-16-let")),
+            Some((Identity::Container(CgroupId(99)), "a-name-of-16-let")),
         );
-        check_intruder(4, 34, b"nvme0q3\0\0\0\0\0\0\0\0\0", Some((Who::Interrupt(34), "nvme0q3")));
-        check_intruder(5, 3, &[0; 16], Some((Who::Softirq(Softirq(3)), "")));
-        check_intruder(6, 0, &[0; 16], Some((Who::Vector(Vector::LocalTimer), "")));
+        check_intruder(
+            4,
+            34,
+            b"nvme0q3\0\0\0\0\0\0\0\0\0",
+            Some((Identity::Interrupt(34), "nvme0q3")),
+        );
+        check_intruder(5, 3, &[0; 16], Some((Identity::Softirq(Softirq(3)), "")));
+        check_intruder(6, 0, &[0; 16], Some((Identity::Vector(Vector::LocalTimer), "")));
         check_intruder(
             3,
             5,
             b"\xff\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
-            Some((Who::Process(CgroupId(5)), "\u{fffd}")),
+            Some((Identity::Process(CgroupId(5)), "\u{fffd}")),
         );
     }
 

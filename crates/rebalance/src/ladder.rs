@@ -58,7 +58,7 @@ impl Domain {
 
 /// On which container a knob is turned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whom {
+enum Target {
     /// A culprit of the lowest QoS class, for a victim of a higher one.
     BestEffort,
     /// A culprit of a lower QoS class than the victim's.
@@ -75,7 +75,7 @@ enum Whom {
 
 struct Row {
     knob: Knob,
-    whom: Whom,
+    target: Target,
     /// Any of them has to be found.
     signals: &'static [Signal],
     /// The culprit has to be tied to the victim by one of them; empty where it needs none.
@@ -109,20 +109,20 @@ const SEVERE: f64 = 2.0;
 /// change nothing.
 #[rustfmt::skip]
 const TABLE: [Row; 14] = [
-    Row { knob: Knob::Idle, whom: Whom::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
-    Row { knob: Knob::Weight, whom: Whom::Lower, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 3 },
-    Row { knob: Knob::Siblings, whom: Whom::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
-    Row { knob: Knob::Suppress, whom: Whom::BestEffort, signals: ALL, ties: ANY, resource: Resource::Memory, reach: Level::L3, steps: 3 },
-    Row { knob: Knob::Gather, whom: Whom::Victim, signals: HOPS, ties: NONE, resource: Resource::Cores, reach: Level::NumaNode, steps: 1 },
-    Row { knob: Knob::Confine, whom: Whom::BestEffort, signals: ALL, ties: &[Tie::Cpu], resource: Resource::Cores, reach: Level::L3, steps: 1 },
-    Row { knob: Knob::Burst, whom: Whom::Victim, signals: &[Signal::Throttled], ties: NONE, resource: Resource::Time, reach: Level::L3, steps: 2 },
-    Row { knob: Knob::Cache, whom: Whom::Lower, signals: SLOW, ties: CACHE, resource: Resource::Memory, reach: Level::L3, steps: 2 },
-    Row { knob: Knob::Bandwidth, whom: Whom::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
-    Row { knob: Knob::Frequency, whom: Whom::Owner, signals: SLOW, ties: ANY, resource: Resource::Cores, reach: Level::L3, steps: 1 },
-    Row { knob: Knob::Move, whom: Whom::Either, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
-    Row { knob: Knob::Memory, whom: Whom::Victim, signals: &[Signal::FarMemory], ties: NONE, resource: Resource::Memory, reach: Level::NumaNode, steps: 1 },
-    Row { knob: Knob::MoveOwner, whom: Whom::Either, signals: SLOW, ties: CACHE, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
-    Row { knob: Knob::Evict, whom: Whom::Lower, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Idle, target: Target::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Weight, target: Target::Lower, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 3 },
+    Row { knob: Knob::Siblings, target: Target::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Suppress, target: Target::BestEffort, signals: ALL, ties: ANY, resource: Resource::Memory, reach: Level::L3, steps: 3 },
+    Row { knob: Knob::Gather, target: Target::Victim, signals: HOPS, ties: NONE, resource: Resource::Cores, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Confine, target: Target::BestEffort, signals: ALL, ties: &[Tie::Cpu], resource: Resource::Cores, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Burst, target: Target::Victim, signals: &[Signal::Throttled], ties: NONE, resource: Resource::Time, reach: Level::L3, steps: 2 },
+    Row { knob: Knob::Cache, target: Target::Lower, signals: SLOW, ties: CACHE, resource: Resource::Memory, reach: Level::L3, steps: 2 },
+    Row { knob: Knob::Bandwidth, target: Target::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
+    Row { knob: Knob::Frequency, target: Target::Owner, signals: SLOW, ties: ANY, resource: Resource::Cores, reach: Level::L3, steps: 1 },
+    Row { knob: Knob::Move, target: Target::Either, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Memory, target: Target::Victim, signals: &[Signal::FarMemory], ties: NONE, resource: Resource::Memory, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::MoveOwner, target: Target::Either, signals: SLOW, ties: CACHE, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Evict, target: Target::Lower, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
 ];
 
 /// How often a knob can be turned further.
@@ -148,9 +148,9 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         if row.knob == Knob::Memory && !judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
             continue;
         }
-        if matches!(row.whom, Whom::Victim | Whom::Owner) {
+        if matches!(row.target, Target::Victim | Target::Owner) {
             let is_tied = evidence.culprits.iter().any(|it| row.ties.contains(&it.tie));
-            let is_shared = row.whom == Whom::Owner && victim.exclusive.is_empty();
+            let is_shared = row.target == Target::Owner && victim.exclusive.is_empty();
             if (!row.ties.is_empty() && !is_tied) || is_shared {
                 continue;
             }
@@ -250,13 +250,13 @@ impl Row {
         culprit: &Culprit,
     ) -> Vec<Candidate> {
         let Some(other) = scene.residents.get(&culprit.container) else { return Vec::new() };
-        let may = match self.whom {
-            Whom::BestEffort => {
+        let may = match self.target {
+            Target::BestEffort => {
                 rank(other) == QosClass::BestEffort && victim.qos.is_some_and(|it| it > rank(other))
             }
-            Whom::Lower => victim.qos.is_some_and(|it| rank(other) < it),
-            Whom::NotHigher | Whom::Either => victim.qos.is_some_and(|it| rank(other) <= it),
-            Whom::Victim | Whom::Owner => false,
+            Target::Lower => victim.qos.is_some_and(|it| rank(other) < it),
+            Target::NotHigher | Target::Either => victim.qos.is_some_and(|it| rank(other) <= it),
+            Target::Victim | Target::Owner => false,
         };
         let is_memory = matches!(self.knob, Knob::Cache | Knob::Bandwidth);
         if is_memory && !judge.strains_memory(scene, culprit.container, self.reach) {
@@ -269,7 +269,7 @@ impl Row {
         if let Some(asked) = leave.and_then(leaves) {
             return vec![asked];
         }
-        if self.whom != Whom::Either {
+        if self.target != Target::Either {
             return Vec::new();
         }
         let is_asked = may && self.knob == Knob::Move;

@@ -90,7 +90,7 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// As [`Topology::device`], for callers that keep the devices of a machine only.
+/// As [`crate::Topology::device`], for callers that keep the devices of a machine only.
 pub fn find_device<'a>(devices: &'a [Device], name: &str) -> Option<&'a Device> {
     let mut devices = devices.iter();
     if let Ok(address) = name.parse::<PciAddress>() {

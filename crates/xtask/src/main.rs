@@ -36,7 +36,7 @@ cargo xtask test         every test of the workspace that this machine can run, 
                          kernel, and some of them under systemd; a table says what was left out and what it needs. As root with setup
                          before; with CI=true nothing may be left out
 cargo xtask tidy         check the layers, that the pure crates stay pure and modules do not import each other in cycles, the checksums of the
-                         protocol files, the systemd units, links between pages, and words for persons in comments
+                         protocol files, the systemd units, links between pages, and words for persons in comments and names of functions
 cargo xtask shape        lines, modules and cycles of each crate, and the largest file, function and struct
 cargo xtask deny         check licences, sources and bans of all dependencies with cargo-deny
 ";

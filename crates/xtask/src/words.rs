@@ -1,5 +1,5 @@
-//! Words for persons where containers, processes, CPUs and files are meant (CONTRIBUTING.md, "Words"). In: comments of crates and probes, and pages.
-//! Out: the places.
+//! Words for persons where containers, processes, CPUs and files are meant (CONTRIBUTING.md, "Words"). In: comments and names of functions of crates and
+//! tests, comments of probes, and pages. Out: the places.
 
 use std::fs;
 use std::process::Command;
@@ -10,6 +10,22 @@ use crate::workspace;
 
 const WORDS: [&str; 10] =
     ["who", "whom", "whoever", "whose", "somebody", "nobody", "anybody", "he", "him", "his"];
+/// Such words as parts of a function's name. `whose` is of things, too.
+const WORDS_IN_NAMES: [&str; 12] = [
+    "who",
+    "whom",
+    "whoever",
+    "somebody",
+    "somebodys",
+    "nobody",
+    "nobodys",
+    "anybody",
+    "everybody",
+    "he",
+    "him",
+    "his",
+];
+
 /// Places that have such a word.
 pub(crate) fn check_words() -> anyhow::Result<Vec<String>> {
     let output = Command::new("git").args(["ls-files", "-z"]).current_dir(workspace()).output()?;
@@ -28,7 +44,7 @@ fn is_looked_at(path: &str) -> bool {
         ["README.md" | "ARCHITECTURE.md"] => true,
         ["docs", page] => page.ends_with(".md"),
         ["bpf", file] => file.ends_with(".c") || file.ends_with(".h"),
-        ["crates", _, "src", ..] | ["tests", ..] => path.ends_with(".rs"),
+        ["crates", _, "src" | "tests", ..] | ["tests" | "benches", ..] => path.ends_with(".rs"),
         _ => false,
     }
 }
@@ -43,7 +59,10 @@ fn places(path: &str, text: &str) -> Vec<String> {
             Some((_, "rs")) => line_comment(line),
             _ => block_comment(line, &mut is_inside),
         };
+        let is_rust = path.ends_with(".rs");
+        let name = if is_rust { function_name(line).unwrap_or_default() } else { "" };
         let words = words_for_persons(prose.unwrap_or_default());
+        let words = words.chain(name.split('_').filter(|word| WORDS_IN_NAMES.contains(word)));
         places.extend(words.map(|word| format!("{path}:{number} {word}")));
     }
     places
@@ -72,6 +91,15 @@ fn block_comment<'a>(line: &'a str, is_inside: &mut bool) -> Option<&'a str> {
     from.split("*/").next()
 }
 
+/// The name of the function that a line of Rust begins.
+fn function_name(line: &str) -> Option<&str> {
+    let (before, after) = line.trim_start().split_once("fn ")?;
+    let is_item = before
+        .split_whitespace()
+        .all(|it| it.starts_with("pub") || matches!(it, "async" | "const" | "unsafe"));
+    is_item.then(|| after.split(|it: char| !it.is_alphanumeric() && it != '_').next())?
+}
+
 /// Such words of a line, without those in backquotes.
 fn words_for_persons(prose: &str) -> impl Iterator<Item = &str> {
     let texts = prose.split('`').step_by(2);
@@ -84,16 +112,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_found_in_comments_and_not_in_code() {
+    fn words_are_found_in_comments_and_names_of_functions_and_not_in_other_code() {
         // A tilde stands for a quotation mark, so that this file itself has none of the words in comments.
         let rust = [
             "//! Who runs, which `who` knows.",
             "let nobody = ~he // him~; // whoever, somebody's, whole",
             "let who = his;",
             "let url = ~https://he~;",
+            "    pub(crate) async fn moves_nobody_else<T>(he: u8) {",
+            "fn a_thread_whose_name_is_there(f: impl Fn(u8)) {",
         ];
         let rust = rust.join("\n").replace('~', "\"");
-        assert_eq!(places("a.rs", &rust), ["a.rs:1 Who", "a.rs:2 whoever", "a.rs:2 somebody"]);
+        let found = ["a.rs:1 Who", "a.rs:2 whoever", "a.rs:2 somebody", "a.rs:5 nobody"];
+        assert_eq!(places("a.rs", &rust), found);
         let c = "/* his\n * nobody */ int who; /* whom */\nint he;\n";
         assert_eq!(places("a.h", c), ["a.h:1 his", "a.h:2 nobody"]);
         let page = "# Whose\n```sh\nwho\n```\n| `who` | anybody |\n";
@@ -109,6 +140,8 @@ mod tests {
             ("docs/map.md", true),
             ("docs/decisions/001-a.md", false),
             ("README.md", true),
+            ("crates/probes/tests/kernel/tests.rs", true),
+            ("benches/probes/main.rs", true),
             ("tests/daemon/main.rs", true),
             ("tests/README.md", false),
         ] {

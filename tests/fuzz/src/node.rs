@@ -39,9 +39,9 @@ pub fn rules() -> RequestRules {
 /// obey a terminal.
 pub fn check_request(container: &NewContainer, others: &[NewContainer]) {
     let mut ledger = Ledger::new(NODE.pools.clone().into());
-    let everybody: Vec<&NewContainer> = others.iter().chain([container]).collect();
-    for (id, newcomer) in everybody.iter().enumerate() {
-        let there = everybody[..id].iter().zip(0..).map(|(it, id)| (ContainerId(id), *it));
+    let all: Vec<&NewContainer> = others.iter().chain([container]).collect();
+    for (id, newcomer) in all.iter().enumerate() {
+        let there = all[..id].iter().zip(0..).map(|(it, id)| (ContainerId(id), *it));
         let id = ContainerId(id as u64);
         let hardware =
             Hardware { devices: &NODE.devices, memory: NODE.pools.memory(), ..Hardware::default() };

@@ -19,17 +19,17 @@ pub fn chance(seed: u64, number: u64) -> f64 {
 }
 
 /// From 0 to below 1.
-pub(super) fn uniform(seed: u64, what: Use, who: u64, when: u64) -> f64 {
-    let mixed = [what as u64, who, when]
+pub(super) fn uniform(seed: u64, what: Use, id: u64, when: u64) -> f64 {
+    let mixed = [what as u64, id, when]
         .into_iter()
         .fold(mix(seed), |state, word| mix(state ^ mix(word.wrapping_add(0x9e37_79b9_7f4a_7c15))));
     (mixed >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// Of the normal distribution with mean 0 and deviation 1, by the method of Box and Muller.
-pub(super) fn normal(seed: u64, who: u64, when: u64) -> f64 {
-    let radius = (-2.0 * (1.0 - uniform(seed, Use::Noise, who, when)).ln()).sqrt();
-    radius * (std::f64::consts::TAU * uniform(seed, Use::Noise, !who, when)).cos()
+pub(super) fn normal(seed: u64, id: u64, when: u64) -> f64 {
+    let radius = (-2.0 * (1.0 - uniform(seed, Use::Noise, id, when)).ln()).sqrt();
+    radius * (std::f64::consts::TAU * uniform(seed, Use::Noise, !id, when)).cos()
 }
 
 fn mix(state: u64) -> u64 {

@@ -54,21 +54,21 @@ impl Sensor {
     /// What is measured of a container; `None` where its sample is lost.
     pub(super) fn measure(
         &self,
-        who: ContainerId,
+        container: ContainerId,
         at: Duration,
         mut sample: Sample,
         seed: u64,
     ) -> Option<Sample> {
         let when = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
         if uniform(seed, Use::LostRound, 0, when) < self.lost_rounds
-            || uniform(seed, Use::Lost, who.0, when) < self.lost
+            || uniform(seed, Use::Lost, container.0, when) < self.lost
         {
             return None;
         }
         let mut field = 0;
         let mut noisy = |value: f64| {
             field += 1;
-            value * (self.noise * normal(seed, who.0 * 64 + field, when)).exp()
+            value * (self.noise * normal(seed, container.0 * 64 + field, when)).exp()
         };
         sample.cpus = noisy(sample.cpus);
         sample.delay_p99 =
@@ -103,7 +103,7 @@ impl Sensor {
             sample.preempted = None;
             sample.migrations = None;
         }
-        let lies = self.lies.iter().filter(|lie| lie.about == who);
+        let lies = self.lies.iter().filter(|lie| lie.about == container);
         for lie in lies.filter(|lie| (lie.from..lie.until).contains(&at)) {
             (lie.change)(&mut sample);
         }

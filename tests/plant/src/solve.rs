@@ -104,16 +104,16 @@ pub(super) fn solve(layout: &Layout, bodies: &[Body], state: &mut State) -> Vec<
         let users = users(layout, bodies, state);
         effect = memory::effect(layout, &users, &mut state.memory);
         let paces = bodies.iter().enumerate().zip(&effect.paces);
-        let paces = paces.map(|((who, body), pace)| {
-            let moved = migrations(layout, body, state.times.row(who));
-            let time: f64 = state.times.row(who).iter().sum();
+        let paces = paces.map(|((index, body), pace)| {
+            let moved = migrations(layout, body, state.times.row(index));
+            let time: f64 = state.times.row(index).iter().sum();
             pace * (1.0 + COLD_S * moved.to_cold_caches() / time.max(1e-9))
         });
         state.paces = paces.collect();
     }
     let crowd = Crowd::new(bodies, &state.times);
     (0..bodies.len())
-        .map(|who| outcome(layout, bodies, who, limits[who], &crowd, state, &effect))
+        .map(|index| outcome(layout, bodies, index, limits[index], &crowd, state, &effect))
         .collect()
 }
 
@@ -134,8 +134,8 @@ fn limits(bodies: &[Body]) -> Vec<f64> {
 /// Threads go, by and by, to those of their CPUs where others run less, on idle cores first.
 fn spread_out(layout: &Layout, bodies: &[Body], state: &mut State) {
     let crowd = Crowd::new(bodies, &state.times);
-    for (who, body) in bodies.iter().enumerate() {
-        let times = state.times.row(who);
+    for (index, body) in bodies.iter().enumerate() {
+        let times = state.times.row(index);
         // A CPU that runs the idle class is free for all others.
         let loads = &crowd.loads[usize::from(body.seat.is_idle)];
         let left = |cpu: usize| (1.0 - (loads[cpu] - times[cpu])).clamp(0.0, 1.0);
@@ -146,7 +146,7 @@ fn spread_out(layout: &Layout, bodies: &[Body], state: &mut State) {
         let total: f64 = body.cpus.iter().map(room).sum();
         let aims: Vec<(usize, f64)> =
             body.cpus.iter().map(|cpu| (*cpu, room(cpu) / total)).collect();
-        let row = state.spread.row_mut(who);
+        let row = state.spread.row_mut(index);
         let before: Vec<f64> = aims.iter().map(|(cpu, _)| row[*cpu]).collect();
         row.fill(0.0);
         for ((cpu, aim), before) in aims.into_iter().zip(before) {
@@ -159,11 +159,11 @@ fn spread_out(layout: &Layout, bodies: &[Body], state: &mut State) {
 
 fn users(layout: &Layout, bodies: &[Body], state: &State) -> Vec<User> {
     let loads = state.times.loads();
-    let user = |(who, body): (usize, &Body)| {
+    let user = |(index, body): (usize, &Body)| {
         let mut times = vec![0.0; layout.caches.len()];
         let mut node_times = vec![0.0; layout.nodes.len()];
         let mut beside = 0.0;
-        let row = state.times.row(who);
+        let row = state.times.row(index);
         for cpu in &body.cpus {
             times[layout.cache_of[*cpu]] += row[*cpu];
             node_times[layout.node_of[*cpu]] += row[*cpu];
@@ -180,7 +180,7 @@ fn users(layout: &Layout, bodies: &[Body], state: &State) -> Vec<User> {
             delay: body.seat.delay,
             clock: body.seat.clock,
             smt: if time > 0.0 { 1.0 + SMT_COST * beside / time } else { 1.0 },
-            pace: state.paces[who],
+            pace: state.paces[index],
         }
     };
     bodies.iter().enumerate().map(user).collect()
@@ -201,8 +201,8 @@ impl Crowd {
             loads: [vec![0.0; cpus], vec![0.0; cpus]],
             heavy: [vec![0.0; cpus], vec![0.0; cpus]],
         };
-        for (who, body) in bodies.iter().enumerate() {
-            for (cpu, time) in times.row(who).iter().enumerate() {
+        for (index, body) in bodies.iter().enumerate() {
+            for (cpu, time) in times.row(index).iter().enumerate() {
                 for class in usize::from(body.seat.is_idle)..2 {
                     crowd.loads[class][cpu] += time;
                     crowd.heavy[class][cpu] += time * body.seat.weight;
@@ -251,25 +251,25 @@ fn contest(body: &Body, row: &[f64], crowd: &Crowd) -> Contest {
 fn outcome(
     layout: &Layout,
     bodies: &[Body],
-    who: usize,
+    index: usize,
     limit: f64,
     crowd: &Crowd,
     state: &State,
     effect: &Effect,
 ) -> (Truth, Sample) {
-    let (body, row) = (&bodies[who], state.times.row(who));
+    let (body, row) = (&bodies[index], state.times.row(index));
     let cpus: f64 = row.iter().sum();
     let contest = contest(body, row, crowd);
-    let offered = body.offered(state.paces[who]);
+    let offered = body.offered(state.paces[index]);
     let served = match body.work {
         Work::Batch => batch(offered, cpus, limit, &contest),
         Work::Service { request } => {
-            let request = request.as_secs_f64() * state.paces[who] / body.pace_alone;
+            let request = request.as_secs_f64() * state.paces[index] / body.pace_alone;
             service(body, offered, request, limit, &contest)
         }
     };
     let far = body.cpus.iter().map(|cpu| (1.0 - body.pages[layout.node_of[*cpu]]) * row[*cpu]);
-    let instructions = cpus / state.paces[who] * 1e9;
+    let instructions = cpus / state.paces[index] * 1e9;
     let truth = Truth { cpus, instructions, p99: served.p99 };
     let sample = Sample {
         cpus,
@@ -280,10 +280,10 @@ fn outcome(
         throttled: Some(served.throttled),
         cpu_pressure: Some(1.0 - (-served.waiting).exp() * (1.0 - served.throttled)),
         far_memory: (layout.nodes.len() > 1 && cpus > 0.0).then(|| far.sum::<f64>() / cpus),
-        cycles_per_instruction: (cpus > 0.0).then(|| state.paces[who] * body.seat.clock),
-        cache_misses: (cpus > 0.0).then(|| effect.misses[who]),
-        memory_bandwidth: Some(effect.bandwidths[who]),
-        cache_bytes: Some(state.memory.occupancy[who].iter().sum::<f64>() * f64::from(1 << 20)),
+        cycles_per_instruction: (cpus > 0.0).then(|| state.paces[index] * body.seat.clock),
+        cache_misses: (cpus > 0.0).then(|| effect.misses[index]),
+        memory_bandwidth: Some(effect.bandwidths[index]),
+        cache_bytes: Some(state.memory.occupancy[index].iter().sum::<f64>() * f64::from(1 << 20)),
     };
     (truth, sample)
 }

@@ -185,11 +185,11 @@ impl Tenant {
         self.acts.iter().rev().find(|act| act.from <= at)
     }
 
-    /// CPUs that it wants at a time; `who` and `seed` choose how it wanders.
-    pub(super) fn demand(&self, at: Duration, who: u64, seed: u64) -> f64 {
+    /// CPUs that it wants at a time; `id` and `seed` choose how it wanders.
+    pub(super) fn demand(&self, at: Duration, id: u64, seed: u64) -> f64 {
         let Some(act) = self.act(at) else { return 0.0 };
         let demand = act.demand.at(self.in_cycle(at).saturating_sub(act.from));
-        (demand * (1.0 + self.wander * wander(at, who, seed))).max(0.0)
+        (demand * (1.0 + self.wander * wander(at, id, seed))).max(0.0)
     }
 
     fn in_cycle(&self, at: Duration) -> Duration {
@@ -199,9 +199,9 @@ impl Tenant {
 }
 
 /// -1 to 1, slowly: a new value each half a minute, with a straight line between.
-fn wander(at: Duration, who: u64, seed: u64) -> f64 {
+fn wander(at: Duration, id: u64, seed: u64) -> f64 {
     const KNOT_S: u64 = 30;
-    let knot = |number| 2.0 * uniform(seed, Use::Wander, who, number) - 1.0;
+    let knot = |number| 2.0 * uniform(seed, Use::Wander, id, number) - 1.0;
     let (number, part) = (at.as_secs() / KNOT_S, at.as_secs_f64() / KNOT_S as f64);
     let part = part.fract();
     knot(number) * (1.0 - part) + knot(number + 1) * part

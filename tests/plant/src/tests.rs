@@ -266,8 +266,8 @@ fn knobs_may_do_nothing_or_be_refused() {
     assert_eq!(turned.carry_out(&proposal(1, Knob::Idle, 2, 1, "")), Outcome::Done);
     let weight = turned.carry_out(&proposal(2, Knob::Weight, 2, 1, ""));
     assert_eq!(weight, Outcome::Refused("weight cannot be turned here".to_owned()));
-    let nobody = turned.carry_out(&proposal(3, Knob::Idle, 9, 1, ""));
-    assert_eq!(nobody, Outcome::Refused("there is no container #9".to_owned()));
+    let refused = turned.carry_out(&proposal(3, Knob::Idle, 9, 1, ""));
+    assert_eq!(refused, Outcome::Refused("there is no container #9".to_owned()));
     assert_eq!(turned.in_force().map(|p| p.number).collect::<Vec<_>>(), [1]);
     assert_eq!(p99_ms(&settled(turned)), before);
 }

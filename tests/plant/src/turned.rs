@@ -68,8 +68,8 @@ impl Seat {
     ) -> Seat {
         let mut seat = Seat::new(tenant);
         for turned in in_force.values().filter(|turned| !useless.contains(&turned.proposal.knob)) {
-            let is_everybody = turned.proposal.knob == Knob::Suppress;
-            let concerns_all = is_everybody && tenant.qos == QosClass::BestEffort;
+            let is_suppression = turned.proposal.knob == Knob::Suppress;
+            let concerns_all = is_suppression && tenant.qos == QosClass::BestEffort;
             if turned.proposal.target == id || concerns_all {
                 seat.turn(turned, tenant);
             }

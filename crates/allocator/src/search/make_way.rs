@@ -31,8 +31,8 @@ impl<'q> Search<'q, '_> {
         if nodes <= 1 && split <= usize::from(is_uniform && is_odd) {
             return None;
         }
-        let nobody = vec![Load::default(); self.ledger.loads().len()];
-        let ideal = self.picker_with(picker.supply, &nobody, (picker.count, &picker.spread));
+        let no_load = vec![Load::default(); self.ledger.loads().len()];
+        let ideal = self.picker_with(picker.supply, &no_load, (picker.count, &picker.spread));
         let cost = ideal.cost(pool.id)?;
         if (cost.nodes as usize, cost.split_cores as usize) >= (nodes, split - doubled) {
             return None;

@@ -75,7 +75,7 @@ async fn a_resize_is_decided_by_what_kubelet_knows_then_if_it_tells_in_time() {
 
 /// A gate to a loop that answers nothing.
 fn gate(config: Config) -> (Gate, Events) {
-    let (gate, events, _nobody_enforces) = enforcing_gate(config);
+    let (gate, events, _no_enforcer) = enforcing_gate(config);
     (gate, events)
 }
 

@@ -4,13 +4,13 @@ use std::sync::Mutex;
 
 use bayplan_host::disk::{Operation, SoundDisk};
 use bayplan_host::history::{parse_history, segments};
-use bayplan_node::history::{Kind, MachineForm, NodeForm, Who};
+use bayplan_node::history::{ContainerNames, Kind, MachineForm, NodeForm};
 use bayplan_node::mode::Mode;
 
 use super::*;
 
-fn who(id: u64, container: &str) -> Option<Who> {
-    Some(Who {
+fn names(id: u64, container: &str) -> Option<ContainerNames> {
+    Some(ContainerNames {
         id: Some(id),
         namespace: "n".to_owned(),
         pod: "p".to_owned(),
@@ -32,7 +32,7 @@ fn entry(word: &str) -> Entry {
     let form = r#"{"pod_id":"","pod_uid":"","namespace":"","pod":"","qos":null,"cgroup_parent":"","name":"","attempt":0,
         "cpu_shares":0,"cpu_quota":0,"cpu_period":0,"memory_limit":0}"#;
     let spec = (kind != Kind::Ended).then(|| serde_json::from_str(form).unwrap());
-    Entry { who: who(id.parse().unwrap(), name), spec, ..Entry::new(kind) }
+    Entry { who: names(id.parse().unwrap(), name), spec, ..Entry::new(kind) }
 }
 
 fn entries(words: &[&str]) -> Vec<Entry> {

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::config::parse_config;
 use crate::live_map::view::{FORMAT, MapContainer, MapGroup, MapPool, MapView};
 use crate::recorded_machine::parse_recorded_machine;
-use bayplan_node::history::{Entry, Kind, MachineForm, Place, Who, parse_entries};
+use bayplan_node::history::{ContainerNames, Entry, Kind, MachineForm, Place, parse_entries};
 use bayplan_node::mode::Mode;
 
 /// The pool's name of containers on the reserved CPUs.
@@ -131,7 +131,7 @@ fn short(id: EntryId, entry: Entry, sight: Sight) -> PastEntry {
         id: id.to_string(),
         at: entry.at,
         kind: entry.kind.name(),
-        name: entry.who.as_ref().map(Who::full_name).unwrap_or_default(),
+        name: entry.who.as_ref().map(ContainerNames::full_name).unwrap_or_default(),
         why,
         before: entry.before,
         after: entry.after,
@@ -164,7 +164,7 @@ fn moment_at(dir: &Path, id: EntryId) -> std::io::Result<Option<Moment>> {
 /// A container as entries have told of it.
 #[derive(Debug)]
 struct Held {
-    who: Who,
+    who: ContainerNames,
     asked: String,
     place: Place,
 }

@@ -235,7 +235,7 @@ fn encode_intruders(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> fmt::Re
         let mut by_kind: BTreeMap<&'static str, Intrusion> =
             Kind::ALL.into_iter().map(|kind| (kind.name(), Intrusion::default())).collect();
         for (intruder, sum) in drain.intrusions.get(&seen.cgroup).into_iter().flatten() {
-            let of_kind = by_kind.entry(intruder.who.kind().name()).or_default();
+            let of_kind = by_kind.entry(intruder.identity.kind().name()).or_default();
             of_kind.ns += sum.ns;
             of_kind.times += sum.times;
         }

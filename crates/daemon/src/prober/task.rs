@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use bayplan_host::{find_cgroup_paths, find_container_cgroup_id};
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::occupancy::{Occupancy, Occupant};
-use bayplan_probes::{CgroupId, CounterChoice, Drain, Probe, ProbeError, ProbeState, Probes, Who};
+use bayplan_probes::{
+    CgroupId, CounterChoice, Drain, Identity, Probe, ProbeError, ProbeState, Probes,
+};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
@@ -206,8 +208,8 @@ impl Prober {
     /// A task that is named for the first time is looked for now, because it may be gone soon.
     fn find_others(&mut self, drain: &Drain) {
         let intruders = drain.intrusions.values().flat_map(BTreeMap::keys);
-        let cgroup = |who| if let Who::Process(id) = who { Some(id) } else { None };
-        let named: BTreeSet<CgroupId> = intruders.filter_map(|it| cgroup(it.who)).collect();
+        let cgroup = |identity| if let Identity::Process(id) = identity { Some(id) } else { None };
+        let named: BTreeSet<CgroupId> = intruders.filter_map(|it| cgroup(it.identity)).collect();
         self.others.retain(|id, _| named.contains(id));
         let is_new = |id: &&CgroupId| !self.others.contains_key(*id);
         let new: BTreeSet<u64> = named.iter().filter(is_new).map(|id| id.0).collect();

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_probes::{
-    CgroupId, Counters, Drain, Event, EventCounts, Intruder, Intrusion, Kind, Probe, ProbeState,
-    Refusal, Who,
+    CgroupId, Counters, Drain, Event, EventCounts, Identity, Intruder, Intrusion, Kind, Probe,
+    ProbeState, Refusal,
 };
 use bayplan_types::CpuId;
 use expect_test::{Expect, expect};
@@ -76,11 +76,12 @@ fn drain(start: Instant, after: u64) -> Drain {
         migrations: [0, 2 * after, 0, 0, 0],
         delays: std::array::from_fn(|bucket| if bucket == 3 { after } else { 0 }),
     };
-    let intruder = |who, name: &str| Intruder { cpu: CpuId(1), who, name: name.to_owned() };
+    let intruder =
+        |identity, name: &str| Intruder { cpu: CpuId(1), identity, name: name.to_owned() };
     let sum = |ns| Intrusion { ns, times: after };
     let intruders = BTreeMap::from([
-        (intruder(Who::KernelThread, "kworker/1:0"), sum(after * 1_000_000)),
-        (intruder(Who::Container(CgroupId(8)), "hog"), sum(after * 100_000_000)),
+        (intruder(Identity::KernelThread, "kworker/1:0"), sum(after * 1_000_000)),
+        (intruder(Identity::Container(CgroupId(8)), "hog"), sum(after * 100_000_000)),
     ]);
     Drain {
         at: start + Duration::from_secs(after),
@@ -259,13 +260,13 @@ fn an_intruder_on_an_exclusive_cpu_goes_by_its_name() {
 #[test]
 fn a_process_in_no_container_goes_by_the_path_of_its_cgroup_while_that_is_there() {
     let paths = BTreeMap::from([(CgroupId(3), "/system.slice/chrony.service".to_owned())]);
-    for (who, expected) in [
-        (Who::Process(CgroupId(3)), "process of cgroup /system.slice/chrony.service"),
-        (Who::Process(CgroupId(4)), "process of cgroup 4"),
-        (Who::Container(CgroupId(7)), "container default/pod/owner"),
-        (Who::KernelThread, "kernel thread"),
+    for (identity, expected) in [
+        (Identity::Process(CgroupId(3)), "process of cgroup /system.slice/chrony.service"),
+        (Identity::Process(CgroupId(4)), "process of cgroup 4"),
+        (Identity::Container(CgroupId(7)), "container default/pod/owner"),
+        (Identity::KernelThread, "kernel thread"),
     ] {
-        assert_eq!(name_of(who, &[seen(7, "owner", "1")], &paths), expected);
+        assert_eq!(name_of(identity, &[seen(7, "owner", "1")], &paths), expected);
     }
 }
 
@@ -276,9 +277,9 @@ fn check_recent(then: &[(&str, u64)], now: &[(&str, u64)], expected: &[(&str, f6
     for (after, list) in [(10, then), (20, now)] {
         let intruder = |name: &str| Intruder {
             cpu: CpuId(1),
-            who: match name {
-                "" => Who::Others(Kind::Process),
-                _ => Who::Process(CgroupId(3)),
+            identity: match name {
+                "" => Identity::Others(Kind::Process),
+                _ => Identity::Process(CgroupId(3)),
             },
             name: name.to_owned(),
         };

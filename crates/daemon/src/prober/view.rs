@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_probes::{
-    Counters, Distance, Drain, EventCounts, Intruder, Intrusion, Preempter, Probe, Rates, Who,
+    Counters, Distance, Drain, EventCounts, Identity, Intruder, Intrusion, Preempter, Probe, Rates,
     rates_between,
 };
 use jiff::Timestamp;
@@ -136,8 +136,8 @@ impl Sightings {
             Some(drain) => {
                 let before = recent.map(|(before, _)| before);
                 let of = |seen: &Seen| {
-                    let who = |who| name_of(who, containers, paths);
-                    audit_of(seen, &who, before, drain, rates.get(&seen.cgroup))
+                    let name = |identity| name_of(identity, containers, paths);
+                    audit_of(seen, &name, before, drain, rates.get(&seen.cgroup))
                 };
                 containers.iter().filter_map(of).collect()
             }
@@ -186,13 +186,13 @@ impl From<&Probe> for ProbeView {
 
 fn audit_of(
     seen: &Seen,
-    who: &dyn Fn(Who) -> String,
+    name: &dyn Fn(Identity) -> String,
     before: Option<&Drain>,
     now: &Drain,
     rates: Option<&Rates>,
 ) -> Option<ContainerAudit> {
     let counters: &Counters = now.containers.get(&seen.cgroup)?;
-    let intruders = intruders_of(seen, who, before, now);
+    let intruders = intruders_of(seen, name, before, now);
     let taken_seconds = intruders.iter().fold(0.0, |sum, it| sum + it.recent_seconds);
     let by_preempter = Preempter::ALL.iter().map(|it| it.name().to_owned());
     let by_distance = Distance::ALL.iter().map(|it| it.name().to_owned());
@@ -230,16 +230,16 @@ fn by_name(events: &EventCounts) -> BTreeMap<String, u64> {
 
 fn intruders_of(
     seen: &Seen,
-    who: &dyn Fn(Who) -> String,
+    name: &dyn Fn(Identity) -> String,
     before: Option<&Drain>,
     now: &Drain,
 ) -> Vec<IntruderView> {
     let Some(list) = now.intrusions.get(&seen.cgroup) else { return Vec::new() };
-    let nobody = BTreeMap::new();
-    let then = before.map(|before| before.intrusions.get(&seen.cgroup).unwrap_or(&nobody));
+    let none = BTreeMap::new();
+    let then = before.map(|before| before.intrusions.get(&seen.cgroup).unwrap_or(&none));
     let view = |(intruder, sum): (&Intruder, &Intrusion)| IntruderView {
         cpu: intruder.cpu.0,
-        who: who(intruder.who),
+        who: name(intruder.identity),
         name: intruder.name.clone(),
         seconds: seconds(sum.ns),
         times: sum.times,
@@ -260,7 +260,7 @@ fn recent_ns(
 ) -> u64 {
     let of = |list: &BTreeMap<Intruder, Intrusion>, it| list.get(it).map_or(0, |sum| sum.ns);
     let (had, has) = (of(then, intruder), of(now, intruder));
-    if !matches!(intruder.who, Who::Others(_)) {
+    if !matches!(intruder.identity, Identity::Others(_)) {
         // It may have come back under its name, and then begins at nothing.
         return has.checked_sub(had).unwrap_or(has);
     }
@@ -270,16 +270,16 @@ fn recent_ns(
 }
 
 /// A container that is watched goes by its name, and a process in none by the path of its cgroup while that is there.
-pub(super) fn name_of(who: Who, all: &[Seen], paths: &Paths) -> String {
-    let found = match who {
-        Who::Container(id) => all
+pub(super) fn name_of(identity: Identity, all: &[Seen], paths: &Paths) -> String {
+    let found = match identity {
+        Identity::Container(id) => all
             .iter()
             .find(|seen| seen.cgroup == id)
             .map(|Seen { namespace, pod, name, .. }| format!("container {namespace}/{pod}/{name}")),
-        Who::Process(id) => paths.get(&id).map(|path| format!("process of cgroup {path}")),
+        Identity::Process(id) => paths.get(&id).map(|path| format!("process of cgroup {path}")),
         _ => None,
     };
-    found.unwrap_or_else(|| who.to_string())
+    found.unwrap_or_else(|| identity.to_string())
 }
 
 /// Nanoseconds as seconds; exact below 104 days.

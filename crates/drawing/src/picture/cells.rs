@@ -130,7 +130,7 @@ impl<'a> Cells<'a> {
     fn look(&self, cpu: CpuId) -> CpuLook {
         let topology = self.topology;
         let group = self.seating.group_of(cpu);
-        let fill = group.map_or(Fill::Nobody, |group| group.fill);
+        let fill = group.map_or(Fill::Empty, |group| group.fill);
         let is_isolated = topology.isolated().contains(cpu)
             || group.is_some_and(|group| group.seat.class == CpuClass::Isolated);
         // That a small core is slow is its nature, and its outline tells it.

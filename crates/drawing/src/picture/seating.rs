@@ -49,7 +49,7 @@ impl Seating {
                 None => seating.groups.push(Group {
                     seat,
                     cpus: CpuSet::from(cpu),
-                    fill: Fill::Nobody,
+                    fill: Fill::Empty,
                     letter: String::new(),
                 }),
             }
@@ -66,14 +66,14 @@ impl Seating {
             (group.fill, group.letter) = match group.seat.class {
                 CpuClass::Exclusive => (Fill::Exclusive(owners), letters(owners, 'A')),
                 CpuClass::Isolated if is_owned => (Fill::Exclusive(owners), letters(owners, 'A')),
-                CpuClass::Isolated => (Fill::Nobody, String::new()),
+                CpuClass::Isolated => (Fill::Empty, String::new()),
                 CpuClass::Shared => (Fill::Shared(pools), letters(pools, 'a')),
                 CpuClass::Reserved => (Fill::Reserved, String::new()),
             };
             match group.fill {
                 Fill::Exclusive(_) => owners += 1,
                 Fill::Shared(_) => pools += 1,
-                Fill::Nobody | Fill::Reserved => {}
+                Fill::Empty | Fill::Reserved => {}
             }
         }
     }

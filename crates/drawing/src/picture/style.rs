@@ -57,7 +57,7 @@ pub(crate) enum Fill {
     Shared(usize),
     Reserved,
     #[default]
-    Nobody,
+    Empty,
 }
 
 /// Lines over the colour.
@@ -92,7 +92,7 @@ impl Fill {
             colors.get(at % colors.len().max(1)).copied().unwrap_or("#fff")
         };
         match self {
-            Fill::Nobody => "#fff",
+            Fill::Empty => "#fff",
             Fill::Exclusive(at) => pick(&EXCLUSIVE, at),
             Fill::Shared(at) => pick(&SHARED, at),
             Fill::Reserved => "#c9c9c9",

@@ -73,7 +73,7 @@ impl Used {
             let class = style.class().unwrap_or_default();
             let _ = writeln!(text, ".bayplan .{class}{{fill:{}}}", style.color());
         }
-        if self.fills.iter().any(|fill| *fill != Fill::Nobody) {
+        if self.fills.iter().any(|fill| *fill != Fill::Empty) {
             text.push_str(SHAPES_SEATED);
         }
         for font in Font::ALL {

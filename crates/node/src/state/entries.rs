@@ -9,7 +9,7 @@ use crate::container::Container;
 use crate::decision::Decision;
 use crate::event::{Note, Step};
 use crate::groups::GroupForm;
-use crate::history::{By, Entry, Kind, MachineForm, NodeForm, Place, Who};
+use crate::history::{By, ContainerNames, Entry, Kind, MachineForm, NodeForm, Place};
 use crate::record::{AllocationForm, ContainerForm};
 use crate::state::NodeState;
 
@@ -27,9 +27,9 @@ const OF_CONTAINER: [&str; 8] = [
 
 impl NodeState {
     /// Names a container that is there.
-    pub(crate) fn who(&self, id: ContainerId) -> Option<Who> {
+    pub(crate) fn names_of(&self, id: ContainerId) -> Option<ContainerNames> {
         let Container { spec, runtime_id, .. } = self.containers.get(&id)?;
-        Some(Who { id: Some(id.0), runtime_id: runtime_id.clone(), ..who(spec) })
+        Some(ContainerNames { id: Some(id.0), runtime_id: runtime_id.clone(), ..names(spec) })
     }
 
     /// Where it is.
@@ -69,7 +69,7 @@ impl NodeState {
             ..Place::default()
         });
         Some(Entry {
-            who: self.who(id),
+            who: self.names_of(id),
             before,
             after: self.place_now(id),
             spec: Some(Box::new(ContainerForm::from(&**spec))),
@@ -86,7 +86,7 @@ impl NodeState {
         update: Option<Resources>,
     ) -> Entry {
         Entry {
-            who: id.and_then(|id| self.who(id)).or_else(|| Some(who(spec))),
+            who: id.and_then(|id| self.names_of(id)).or_else(|| Some(names(spec))),
             before: id.and_then(|id| self.place_now(id)),
             spec: id.is_none().then(|| Box::new(ContainerForm::from(spec))),
             resources: update.map(Into::into),
@@ -102,7 +102,7 @@ impl NodeState {
         update: Resources,
     ) -> Option<Entry> {
         Some(Entry {
-            who: self.who(id),
+            who: self.names_of(id),
             before: Some(before),
             after: self.place_now(id),
             resources: Some(update.into()),
@@ -113,13 +113,13 @@ impl NodeState {
     /// Kubelet has changed what the pod of this container needs as a whole.
     pub(crate) fn pod_resizing(&self, id: ContainerId, needs: Resources) -> Option<Entry> {
         let resources = Some(needs.into());
-        Some(Entry { who: Some(self.who(id)?), resources, ..Entry::new(Kind::PodResized) })
+        Some(Entry { who: Some(self.names_of(id)?), resources, ..Entry::new(Kind::PodResized) })
     }
 
     /// It is somewhere else.
     pub(crate) fn relocation(&self, id: ContainerId, by: By, before: Place, why: &str) -> Entry {
         Entry {
-            who: self.who(id),
+            who: self.names_of(id),
             by: Some(by),
             before: Some(before),
             after: self.place_now(id),
@@ -140,19 +140,19 @@ impl NodeState {
     pub(crate) fn failed_write(&self, id: ContainerId) -> Option<Entry> {
         let why = "its CPUs could not be written; the runtime is asked, and it is tried again";
         let after = self.place_now(id);
-        Some(Entry { who: Some(self.who(id)?), after, ..Entry::failure(why.to_owned()) })
+        Some(Entry { who: Some(self.names_of(id)?), after, ..Entry::failure(why.to_owned()) })
     }
 
     /// Its sets are not those that it was told.
     pub(crate) fn changed_by_others(&self, id: ContainerId, why: &str) -> Option<Entry> {
         let why = format!("{why}: another program has changed that; the runtime is told again");
         let after = self.place_now(id);
-        Some(Entry { who: Some(self.who(id)?), after, ..Entry::failure(why) })
+        Some(Entry { who: Some(self.names_of(id)?), after, ..Entry::failure(why) })
     }
 
     /// It shares fewer CPUs than before.
     pub(crate) fn squeezing(&self, id: ContainerId, before: Place, why: &str) -> Entry {
-        let (who, after) = (self.who(id), self.place_now(id));
+        let (who, after) = (self.names_of(id), self.place_now(id));
         let before = Some(before);
         Entry { who, before, after, why: why.to_owned(), ..Entry::new(Kind::Squeezed) }
     }
@@ -160,7 +160,7 @@ impl NodeState {
     /// It is about to give everything back.
     pub(crate) fn departure(&self, id: ContainerId, why: &str) -> Entry {
         Entry {
-            who: self.who(id),
+            who: self.names_of(id),
             before: self.place_now(id),
             why: why.to_owned(),
             ..Entry::new(Kind::Ended)
@@ -224,7 +224,7 @@ impl NodeState {
         let node = self.node_entry(kind);
         let held = self.containers.iter().filter_map(|(id, container)| {
             Some(Entry {
-                who: self.who(*id),
+                who: self.names_of(*id),
                 after: self.place_now(*id),
                 spec: Some(Box::new(ContainerForm::from(&*container.spec))),
                 allocation: Some(Box::new(self.place(*id)?)),
@@ -257,8 +257,8 @@ fn stamp(entries: &mut [Entry], now: Timestamp) {
 }
 
 /// A container that has no id yet.
-fn who(spec: &NewContainer) -> Who {
-    Who {
+fn names(spec: &NewContainer) -> ContainerNames {
+    ContainerNames {
         id: None,
         namespace: spec.pod.namespace.clone(),
         pod: spec.pod.name.clone(),

@@ -118,7 +118,7 @@ impl NodeState {
 
     fn annotating(&self, id: ContainerId, why: String) -> Option<Entry> {
         let warnings = self.containers.get(&id)?.decision.warnings.clone();
-        Some(Entry { who: Some(self.who(id)?), why, warnings, ..Entry::new(Kind::Annotated) })
+        Some(Entry { who: Some(self.names_of(id)?), why, warnings, ..Entry::new(Kind::Annotated) })
     }
 
     /// For `explain`; `None`: nothing beside what cgroup settings tell.

@@ -31,6 +31,6 @@ impl NodeState {
         why: String,
         about: Box<ProposalForm>,
     ) -> Step {
-        Step::told(Entry { who: self.who(id), why, proposal: Some(about), ..Entry::new(kind) })
+        Step::told(Entry { who: self.names_of(id), why, proposal: Some(about), ..Entry::new(kind) })
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bayplan_probes::{Softirq, Who};
+use bayplan_probes::{Identity, Softirq};
 use nix::fcntl::OFlag;
 
 use crate::tests::{attach, drain, watch};
@@ -28,7 +28,7 @@ fn come_to_cpus(file: &str) -> BTreeMap<String, (u64, String)> {
     rows.collect()
 }
 
-/// Has a container own CPUs 0 and 1 while something happens there, and compares how often the audit says that `who` came with what the kernel counts. That is read
+/// Has a container own CPUs 0 and 1 while something happens there, and compares how often the audit names an intruder that `is_meant` with what the kernel counts. That is read
 /// before and after the probes both times, so it is known as an interval; one of each may be under way at the moment of reading, and of so many in a hundred
 /// programs are not told.
 #[track_caller]
@@ -36,7 +36,7 @@ fn assert_counted(
     kernel: impl Fn() -> u64,
     untold: u64,
     happen: impl FnOnce(),
-    who: impl Fn(Who, &str) -> bool,
+    is_meant: impl Fn(Identity, &str) -> bool,
 ) {
     let (mut probes, owner) = (attach(), Cgroup::new());
     watch(&mut probes, &[(&owner, "0-1")]);
@@ -44,7 +44,7 @@ fn assert_counted(
         let before = kernel();
         let drain = drain(&mut probes);
         let list = drain.intrusions.get(&owner.id()).into_iter().flatten();
-        let found = list.filter(|(intruder, _)| who(intruder.who, &intruder.name));
+        let found = list.filter(|(intruder, _)| is_meant(intruder.identity, &intruder.name));
         let found = found.fold((0, 0), |sum, (_, it)| (sum.0 + it.times, sum.1 + it.ns));
         (before, found, kernel())
     };
@@ -65,13 +65,13 @@ fn assert_counted(
 
 /// As [`assert_counted`], with the work of a stranger and a row of a table.
 #[track_caller]
-fn assert_row(file: &str, work: &str, row: &str, who: impl Fn(Who, &str) -> bool) {
+fn assert_row(file: &str, work: &str, row: &str, is_meant: impl Fn(Identity, &str) -> bool) {
     let mut worker = Worker::new(None, 1, work);
     let happen = || {
         worker.begin();
         worker.wait();
     };
-    assert_counted(|| come_to_cpus(file)[row].0, 0, happen, who);
+    assert_counted(|| come_to_cpus(file)[row].0, 0, happen, is_meant);
 }
 
 struct DeletedAtEnd(PathBuf);
@@ -105,17 +105,17 @@ pub(crate) fn interrupts_are_those_that_the_kernel_counts() {
         print!("(not here: no disk answers with interrupts on CPUs 0 and 1) ");
         return;
     };
-    let number = Who::Interrupt(row.parse().unwrap());
-    assert_row("/proc/interrupts", &work(disk), &row, |who, name| {
-        assert!(who != number || action.starts_with(name), "{name}, expected {action}");
-        who == number
+    let number = Identity::Interrupt(row.parse().unwrap());
+    assert_row("/proc/interrupts", &work(disk), &row, |identity, name| {
+        assert!(identity != number || action.starts_with(name), "{name}, expected {action}");
+        identity == number
     });
 }
 
 pub(crate) fn softirqs_are_those_that_the_kernel_counts() {
     // include/linux/interrupt.h
-    const NET_RX: Who = Who::Softirq(Softirq(3));
-    assert_row("/proc/softirqs", "send 3000", "NET_RX", |who, _| who == NET_RX);
+    const NET_RX: Identity = Identity::Softirq(Softirq(3));
+    assert_row("/proc/softirqs", "send 3000", "NET_RX", |identity, _| identity == NET_RX);
 }
 
 /// The thread that stops what runs on CPU 1 (kernel/stop_machine.c): it comes each time when a running task may not stay there.
@@ -150,8 +150,8 @@ pub(crate) fn a_kernel_thread_on_an_owners_cpu_is_named() {
         || switches_of(stopper),
         2,
         happen,
-        |who, name| {
-            assert!(name != STOPPER || who == Who::KernelThread, "{who:?}");
+        |identity, name| {
+            assert!(name != STOPPER || identity == Identity::KernelThread, "{identity:?}");
             name == STOPPER
         },
     );

@@ -10,8 +10,8 @@ use aya::maps::{Map, MapData, SkStorage, loaded_maps};
 use aya::programs::{loaded_links, loaded_programs};
 use aya::util::nr_cpus;
 use bayplan_probes::{
-    CgroupId, CounterChoice, Counters, Distance, Drain, Event, EventCounts, Intrusion, Kind,
-    Preempter, ProbeState, Probes, Vector, Who,
+    CgroupId, CounterChoice, Counters, Distance, Drain, Event, EventCounts, Identity, Intrusion,
+    Kind, Preempter, ProbeState, Probes, Vector,
 };
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{CpuId, CpuSet};
@@ -373,10 +373,14 @@ fn two_hogs_on_one_cpu_wait_for_each_other() {
 }
 
 /// What `name` did on CPU 1, and as what kind.
-pub(crate) fn intrusion(drain: &Drain, owner: CgroupId, name: &str) -> Option<(Who, Intrusion)> {
+pub(crate) fn intrusion(
+    drain: &Drain,
+    owner: CgroupId,
+    name: &str,
+) -> Option<(Identity, Intrusion)> {
     let list = drain.intrusions.get(&owner)?;
     let found = list.iter().find(|(it, _)| it.cpu == CpuId(1) && it.name == name);
-    found.map(|(intruder, sum)| (intruder.who, *sum))
+    found.map(|(intruder, sum)| (intruder.identity, *sum))
 }
 
 /// The time that `name` took on CPU 1.
@@ -389,10 +393,10 @@ fn a_hog_on_an_owners_cpu_is_named() {
         (attach(), Cgroup::new(), Cgroup::new(), Cgroup::new());
     watch(&mut probes, &[(&owner, "1"), (&other, "")]);
     let cases = [
-        (&other, "a-container", Who::Container(other.id())),
-        (&outside, "a-process", Who::Process(outside.id())),
+        (&other, "a-container", Identity::Container(other.id())),
+        (&outside, "a-process", Identity::Process(outside.id())),
     ];
-    for (cgroup, name, who) in cases {
+    for (cgroup, name, identity) in cases {
         assert_eq!(intrusion(&drain(&mut probes), owner.id(), name), None);
         let (found, sum) = until_told(|| {
             let mut worker = Worker::new(Some(cgroup), 1, &format!("hog {name} 1000"));
@@ -402,7 +406,7 @@ fn a_hog_on_an_owners_cpu_is_named() {
             let (found, sum) = intrusion(&drain(&mut probes), owner.id(), name).unwrap();
             (sum.ns - before, counted.exec_ns, (found, sum))
         });
-        assert_eq!(found, who);
+        assert_eq!(found, identity);
         assert!(sum.times > 0);
     }
 }
@@ -452,7 +456,7 @@ fn the_owner_himself_is_no_intruder() {
     assert!(drain.containers[&owner.id()].exec_ns > 900_000_000);
     // A CPU that is busy has a tick, and its own timer tells of it where the architecture has such a tracepoint.
     let ticks = drain.intrusions[&owner.id()].iter();
-    let ticks = ticks.filter(|(it, _)| it.who == Who::Vector(Vector::LocalTimer));
+    let ticks = ticks.filter(|(it, _)| it.identity == Identity::Vector(Vector::LocalTimer));
     let ticks: u64 = ticks.map(|(_, sum)| sum.times).sum();
     assert!(ticks > 0 || cfg!(not(target_arch = "x86_64")), "{drain:?}");
 }
@@ -473,7 +477,7 @@ fn a_cpu_that_changes_hands_is_charged_to_each_owner() {
         watch(&mut probes, &[(&first, owned[0]), (&second, owned[1])]);
         until_told(|| {
             let (counted, taken) = hog(&mut probes, millis);
-            assert_eq!(taken[1 - owner], 0, "from who does not own it");
+            assert_eq!(taken[1 - owner], 0, "from a container that does not own it");
             (taken[owner], counted, ())
         });
     }
@@ -484,7 +488,7 @@ fn a_cpu_that_changes_hands_is_charged_to_each_owner() {
 /// The time that processes took of the CPUs that it owns.
 fn taken_by_processes(drain: &Drain, owner: CgroupId) -> u64 {
     let list = drain.intrusions.get(&owner).into_iter().flatten();
-    let processes = list.filter(|(it, _)| it.who.kind() == Kind::Process);
+    let processes = list.filter(|(it, _)| it.identity.kind() == Kind::Process);
     processes.map(|(_, sum)| sum.ns).sum()
 }
 
@@ -523,8 +527,8 @@ fn the_first_names_are_not_kept_for_good() {
     let crowd = go_by(0, 1500);
     let first = drain(&mut probes);
     assert!(taken(&first) >= crowd, "{} of {crowd}", taken(&first));
-    let others = |who| matches!(who, Who::Others(Kind::Process));
-    assert!(first.intrusions[&owner.id()].keys().any(|it| others(it.who)), "{first:?}");
+    let others = |identity| matches!(identity, Identity::Others(Kind::Process));
+    assert!(first.intrusions[&owner.id()].keys().any(|it| others(it.identity)), "{first:?}");
     let in_the_kernel = probes.entries().unwrap().1;
     for _ in 0..15 {
         drain(&mut probes);

@@ -132,12 +132,12 @@ fn play(history: &History) -> Vec<(Duration, Vec<Decision>)> {
         told.push((now, decisions));
     }
     // All containers go, and time passes: nothing may stay in force.
-    let nobody = Scene { residents: BTreeMap::new(), ..whole };
+    let empty = Scene { residents: BTreeMap::new(), ..whole };
     for _ in 0..1000 {
         now += Duration::from_secs(5);
         let samples = BTreeMap::new();
         let round = Round { at: now, period: Duration::from_secs(5), samples };
-        told.push((now, rebalancer.look(&nobody, &round)));
+        told.push((now, rebalancer.look(&empty, &round)));
     }
     assert_eq!(rebalancer.standing().count(), 0);
     told

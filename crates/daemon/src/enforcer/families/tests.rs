@@ -250,7 +250,7 @@ impl Scene {
         Scene { _root: root, config, both: Occupancy { occupants, shared, ..Occupancy::default() } }
     }
 
-    fn nobody(&self) -> Occupancy {
+    fn without_containers(&self) -> Occupancy {
         Occupancy { is_restored: true, ..Occupancy::default() }
     }
 }
@@ -325,7 +325,7 @@ fn right(scene: &Scene) -> (Files, [Vec<String>; 2]) {
     daemon.settle(&scene.both);
     let there = std::mem::take(&mut *fated.log.lock().unwrap());
     let right = tree(&kernel);
-    daemon.settle(&scene.nobody());
+    daemon.settle(&scene.without_containers());
     let back = std::mem::take(&mut *fated.log.lock().unwrap());
     assert_eq!(tree(&kernel), begin);
     (right, [there, back])
@@ -472,7 +472,7 @@ fn whatever_fails_once_stops_nothing_else_is_named_and_is_made_good() {
                 goal.insert(path.clone(), begin[path].clone());
             }
             assert_eq!(tree(&kernel), goal, "{path} with {errno:?}");
-            daemon.settle(&scene.nobody());
+            daemon.settle(&scene.without_containers());
             assert_eq!(tree(&kernel), begin, "{path} with {errno:?}, and back");
             cases += 1;
         }
@@ -483,9 +483,9 @@ fn whatever_fails_once_stops_nothing_else_is_named_and_is_made_good() {
             Daemon::start(&scene, &state, Box::new(Arc::clone(&kernel))).settle(&scene.both);
             let fated = Fated::new(&kernel, at, Fate::Fails(*errno));
             let mut daemon = Daemon::start(&scene, &state, Box::new(fated.clone()));
-            check_failing(&mut daemon, &fated, *errno, &scene.nobody(), &begin);
+            check_failing(&mut daemon, &fated, *errno, &scene.without_containers(), &begin);
             assert_eq!(tree(&kernel), begin, "{path} with {errno:?} on the way back");
-            assert_eq!(daemon.look(&scene.nobody()).changed, 0);
+            assert_eq!(daemon.look(&scene.without_containers()).changed, 0);
             cases += 1;
         }
     }
@@ -532,11 +532,11 @@ fn a_daemon_that_is_killed_before_any_change_leaves_a_way_there_and_back() {
     for (at, path) in back.iter().enumerate() {
         let (kernel, state) = (shared(machine()), tempfile::tempdir().unwrap());
         Daemon::start(&scene, &state, Box::new(Arc::clone(&kernel))).settle(&scene.both);
-        assert!(kill_before(&scene, &state, &kernel, at, &scene.nobody()));
+        assert!(kill_before(&scene, &state, &kernel, at, &scene.without_containers()));
         let mut next = Daemon::start(&scene, &state, Box::new(Arc::clone(&kernel)));
         assert_eq!(next.enforcer.give_back().failures, [""; 0]);
         assert_eq!(tree(&kernel), begin, "killed on the way back before {path}");
-        assert_eq!(next.look(&scene.nobody()).changed, 0);
+        assert_eq!(next.look(&scene.without_containers()).changed, 0);
     }
 }
 

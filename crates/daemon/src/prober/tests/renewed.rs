@@ -34,8 +34,8 @@ async fn many_that_come_together_are_watched_at_once_and_soon() {
     }
     sightings.changed().await;
     assert!(begun.elapsed() >= Duration::from_secs(1));
-    let nobody = tokio::time::timeout(Duration::from_millis(1500), sightings.changed()).await;
-    assert!(nobody.is_err());
+    let change = tokio::time::timeout(Duration::from_millis(1500), sightings.changed()).await;
+    assert!(change.is_err());
 }
 
 #[tokio::test]
