@@ -562,7 +562,7 @@ mod tests {
         let mut told = Vec::new();
         for node in ["n1", "n2", "n3", "n4"] {
             let options = options(node);
-            let (cluster, daemon) = (Cluster::unreachable(node), Slow::default());
+            let (cluster, daemon) = (Cluster::unreachable(node), Changing::default());
             let world = watch::channel(World::default()).1;
             let mut agent = Agent::new(&options, &cluster, &daemon, world);
             let key = ("default".to_owned(), 2);
@@ -598,7 +598,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_object_is_converted_with_the_machine_and_anew_for_another_one_or_another_group() {
-        let options = AgentOptions { convert, ..options("n") };
+        let options = options("n");
         let (cluster, daemon) = (Cluster::unreachable("n"), Changing::default());
         let mut agent = Agent::new(&options, &cluster, &daemon, watch::channel(World::default()).1);
         let node = |group: &str| {
