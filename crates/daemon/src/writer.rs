@@ -68,7 +68,7 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
                 let failed = FailedWrite {
                     container: write.container.clone(),
                     is_gone: false,
-                    withheld: Some(write),
+                    withheld: Some(Box::new(write)),
                 };
                 report(&failures, failed, "another container did not let go");
             }

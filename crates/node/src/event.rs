@@ -162,7 +162,7 @@ pub struct FailedWrite {
     /// The runtime no longer knows it.
     pub is_gone: bool,
     /// A write that was not made, because another container has not left CPUs of it. `None`: it was made, and failed.
-    pub withheld: Option<Write>,
+    pub withheld: Option<Box<Write>>,
 }
 
 /// What the runtime says is there.

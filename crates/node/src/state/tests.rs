@@ -1230,7 +1230,7 @@ fn a_withheld_write_is_planned_again_as_one_that_gives_cpus() {
     let [withheld] = step.plan.writes.as_slice() else { panic!("{:?}", step.plan) };
     assert_eq!((withheld.pass, &withheld.container), (Pass::Grow, &sharer));
     let failed = |withheld: Option<&Write>| {
-        let withheld = withheld.cloned();
+        let withheld = withheld.cloned().map(Box::new);
         vec![FailedWrite { container: sharer.clone(), is_gone: false, withheld }]
     };
     let before = state.clone();
