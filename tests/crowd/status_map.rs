@@ -26,7 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(900);
 struct Node {
     client: Client,
     name: String,
-    /// Generation of the specification that its entry tells.
+    /// Generation of the specification that it has got an event of.
+    seen: AtomicI64,
+    /// The one that its entry tells.
     told: AtomicI64,
     /// Bytes that its watches have got.
     bytes: Arc<AtomicU64>,
@@ -41,6 +43,7 @@ pub(crate) async fn measure(address: &str, admin: &Client, count: usize) -> Stri
         Arc::new(Node {
             client,
             name: name(number),
+            seen: AtomicI64::new(0),
             told: AtomicI64::new(0),
             bytes: Arc::clone(&bytes),
         })
@@ -131,8 +134,9 @@ async fn watch_once(node: &Arc<Node>, object: &str) -> anyhow::Result<()> {
         let Some((_, rest)) = line.split_once("\"generation\":") else { continue };
         let digits = rest.split(|it: char| !it.is_ascii_digit()).next().unwrap_or_default();
         let generation = digits.parse()?;
-        if node.told.fetch_max(generation, Ordering::Relaxed) < generation {
+        if node.seen.fetch_max(generation, Ordering::Relaxed) < generation {
             tell(node, generation).await;
+            node.told.store(generation, Ordering::Relaxed);
         }
     }
     Ok(())

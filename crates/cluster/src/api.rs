@@ -30,6 +30,8 @@ use crate::{GROUP, VERSION};
 /// How long a call may take; watches end before the API server ends them.
 const CALL_MAX: Duration = Duration::from_secs(30);
 const WATCH_SECONDS: u32 = 290;
+/// Pods in one answer, which with all of a node's pods would be a megabyte.
+const PODS_PAGE: u32 = 20;
 /// Of the object, and of its status.
 const MANAGERS: [&str; 2] = ["bayplan-agent/node", "bayplan-agent/status"];
 
@@ -152,6 +154,7 @@ impl Cluster {
     ) -> impl Stream<Item = Result<Event<Pod>, watcher::Error>> + Send + use<> {
         let field = format!("spec.nodeName={}", self.node);
         let config = watcher::Config::default().fields(&field).timeout(WATCH_SECONDS);
+        let config = config.page_size(PODS_PAGE);
         watcher(Api::<Pod>::all(self.client.clone()), config).default_backoff().boxed()
     }
 
