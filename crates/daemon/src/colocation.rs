@@ -164,7 +164,8 @@ impl Eyes {
         });
         let holders: Vec<Holder> =
             lenders.iter().filter_map(|it| span.holder(it, topology)).collect();
-        let lent = self.lending.step(&holders, now - started);
+        let may_lend = lenders.iter().map(|it| it.id).collect();
+        let lent = self.lending.step(&holders, &may_lend, now - started);
         Colocation { budget: self.budget, lent }
     }
 

@@ -17,6 +17,7 @@ mod task;
 mod view;
 mod watcher;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -212,8 +213,9 @@ impl Enforcer {
     ) -> Outcome {
         self.begin_look(now);
         let gathered = self.wanted(config, occupancy);
-        let Gathered { settings, problems, groups: work, isolations, reclaims, .. } = gathered;
-        let plan = self.plan(&settings, &work);
+        let Gathered { settings, kept_below, problems, groups: work, isolations, reclaims, .. } =
+            gathered;
+        let plan = self.plan(&settings, &kept_below, &work);
         let held = Held::new(settings, isolations, &reclaims, &plan, &Report::default());
         let held = held.without_reclaims();
         let groups = work.preview(&mut self.kernel);
@@ -287,6 +289,7 @@ impl Enforcer {
     fn carry_out(&mut self, gathered: Gathered, now: Duration) -> Outcome {
         let Gathered {
             settings,
+            kept_below,
             mut problems,
             groups: mut work,
             turned,
@@ -300,7 +303,7 @@ impl Enforcer {
         let mut groups = GroupOutcome::default();
         work.change(&mut self.kernel, &mut groups);
         problems.append(&mut groups.short);
-        let plan = self.plan(&settings, &GroupWork::default());
+        let plan = self.plan(&settings, &kept_below, &GroupWork::default());
         // After the files were read: a call that began since cannot have written what was found.
         let told = self.told();
         let author = |write: &FileWrite| author_of(write, self.originals.all(), &told);
@@ -497,9 +500,14 @@ impl Enforcer {
         self.has_work
     }
 
-    /// With the groups that are still to be made.
-    fn plan(&mut self, settings: &Settings, groups: &GroupWork) -> FilePlan {
-        let originals = self.originals.all();
+    /// With the groups that are still to be made. What is below `kept_below` is not given back.
+    fn plan(&mut self, settings: &Settings, kept_below: &[&str], groups: &GroupWork) -> FilePlan {
+        let is_kept = |slot: &Slot| kept_below.iter().any(|dir| slot.path.starts_with(*dir));
+        let mut originals = Cow::Borrowed(self.originals.all());
+        if !kept_below.is_empty() {
+            originals.to_mut().retain(|slot, _| !is_kept(slot));
+        }
+        let originals = &*originals;
         let mut observed = observe(&mut self.kernel, files_to_read(settings, originals));
         let disks = disks_to_look_for(settings, originals);
         observed.extend(observe(&mut self.kernel, disks.iter().map(String::as_str)));

@@ -14,7 +14,7 @@ use crate::setting::{Form, Setting, Settings, Slot};
 
 /// Where the groups of containers begin.
 const CGROUPS: &str = "sys/fs/cgroup/";
-/// The kernel counts memory in pages.
+/// The kernel counts memory in pages, of which this is the smallest.
 const PAGE: u64 = 4096;
 
 /// A limit of CPU time.

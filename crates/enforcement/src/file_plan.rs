@@ -13,9 +13,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use bayplan_types::CpuSet;
+
 use crate::setting::{
-    DISKS, Form, GONE, Observed, Original, Setting, Settings, Slot, cpus, is_same, number, text_of,
-    unwritten, value_in,
+    DISKS, Form, GONE, ONLINE, Observed, Original, Setting, Settings, Slot, cpus, is_same, number,
+    text_of, unwritten, value_in,
 };
 
 /// Which pass a write belongs to. Each follows the one before.
@@ -135,6 +137,8 @@ pub fn files_to_read<'a>(
         Form::Lowest { highest } => Some(highest.as_str()),
         _ => None,
     }));
+    let mut returned = originals.keys().filter(|slot| !settings.contains_key(slot));
+    slots.extend(returned.any(Slot::is_of_interrupts).then_some(ONLINE));
     // Settings and originals are in order already, which this finds.
     slots.sort();
     slots.into_iter().filter(move |path| std::mem::replace(&mut last, path) != *path)
@@ -168,7 +172,7 @@ pub fn plan_files(
             }
             Ok(old) if is_right(settings, observed, setting, old) => {}
             Ok(old) => {
-                if !originals.contains_key(slot) || setting.form == Form::CpuMax {
+                if !originals.contains_key(slot) || is_lifted_limit(setting) {
                     let original = original_of(setting, old);
                     plan.remember.insert(slot.clone(), original);
                 }
@@ -187,8 +191,8 @@ pub fn plan_files(
     for (slot, original) in originals.iter().filter(|(slot, _)| !settings.contains_key(slot)) {
         match found(observed, slot, &original.form) {
             _ if has_lost_disk(observed, slot) => plan.forget.push(slot.clone()),
-            // The runtime has written another limit since.
-            Ok(now) if original.form == Form::CpuMax && !now.starts_with("max") => {
+            Ok(now) if is_runtimes_limit(original, now) => plan.forget.push(slot.clone()),
+            Ok(_) if has_offline_cpus_only(observed, slot, original) => {
                 plan.forget.push(slot.clone());
             }
             Ok(old) if !is_same(&original.form, &original.value, old) => {
@@ -257,6 +261,28 @@ fn found<'a>(observed: &'a Observed, slot: &Slot, form: &Form) -> Result<&'a str
 fn has_lost_disk(observed: &Observed, slot: &Slot) -> bool {
     let is_gone = |file: &str| matches!(observed.get(file), Some(Err(why)) if why == GONE);
     slot.disk_file().is_some_and(|file| is_gone(&file)) && !is_gone(DISKS)
+}
+
+/// A limit of the runtime's that is wanted away.
+fn is_lifted_limit(setting: &Setting) -> bool {
+    setting.form == Form::CpuMax && setting.value == "max"
+}
+
+/// Whether the runtime has written another limit since its own was lifted. A limit where there was none before is not the runtime's.
+fn is_runtimes_limit(original: &Original, now: &str) -> bool {
+    let is_limit = |text: &str| !text.starts_with("max");
+    original.form == Form::CpuMax && is_limit(&original.value) && is_limit(now)
+}
+
+/// The kernel refuses a mask of interrupts without an online CPU (`kernel/irq/proc.c`, `write_irq_affinity`). Of a mask with some it keeps the others, too.
+fn has_offline_cpus_only(observed: &Observed, slot: &Slot, original: &Original) -> bool {
+    let online = observed.get(ONLINE).and_then(|text| cpus(text.as_ref().ok()?.trim()));
+    let before = match original.form {
+        Form::CpuMask => CpuSet::parse_mask(&original.value).ok(),
+        _ => cpus(&original.value),
+    };
+    let both = online.filter(|it| !it.is_empty()).zip(before).filter(|_| slot.is_of_interrupts());
+    both.is_some_and(|(online, before)| before.is_disjoint(&online))
 }
 
 /// Limits that the line does not name are unlimited, and are to be so again.
@@ -643,6 +669,51 @@ mod tests {
         let has = observed(&[("cpu.max", "250000 100000\n")]);
         let plan = plan_files(&Settings::new(), &has, &originals);
         assert_eq!((plan.writes.len(), plan.forget), (0, vec![Slot::file("cpu.max")]));
+    }
+
+    /// It was taken for the runtime's, and its original was deleted.
+    #[test]
+    fn a_limit_where_the_runtime_has_none_is_given_back() {
+        let file = || Slot::file("cpu.max");
+        let (mut has, mut originals) = (observed(&[("cpu.max", "max 100000\n")]), BTreeMap::new());
+        for limit in ["50000 100000", "60000 100000"] {
+            let settings: Settings = [(file(), setting(Form::CpuMax, limit))].into();
+            carry_out(&plan_files(&settings, &has, &originals), &mut has, &mut originals);
+            assert_eq!(originals[&file()].value, "max 100000");
+        }
+        let back = plan_files(&Settings::new(), &has, &originals);
+        expect![[r#"
+            set    /cpu.max 60000 100000 -> max 100000  (restore: as it was before)
+        "#]]
+        .assert_eq(&render_file_plan(&back));
+        carry_out(&back, &mut has, &mut originals);
+        carry_out(&plan_files(&Settings::new(), &has, &originals), &mut has, &mut originals);
+        assert!(originals.is_empty());
+    }
+
+    /// The kernel refuses them, which kept `restore` from its end.
+    #[test]
+    fn interrupts_are_not_given_back_to_offline_cpus_only() {
+        let look = |path: &str, form: Form, [before, now, online]: [&str; 3]| {
+            let value = before.to_owned();
+            let originals = BTreeMap::from([(Slot::file(path), Original { form, value })]);
+            assert!(files_to_read(&Settings::new(), &originals).any(|it| it == ONLINE));
+            let has = observed(&[(path, now), (ONLINE, online)]);
+            let FilePlan { writes, forget, .. } = plan_files(&Settings::new(), &has, &originals);
+            (writes.iter().map(FileWrite::text).collect::<String>(), forget.len())
+        };
+        let irq = "proc/irq/9/smp_affinity_list";
+        assert_eq!(look(irq, Form::Cpus, ["2-3", "0", "0-1"]), (String::new(), 1));
+        assert_eq!(look(irq, Form::Cpus, ["1-3", "0", "0-1"]), ("1-3".to_owned(), 0));
+        assert_eq!(look(irq, Form::Cpus, ["2-3", "0", ""]), ("2-3".to_owned(), 0));
+        let default = "proc/irq/default_smp_affinity";
+        assert_eq!(look(default, Form::CpuMask, ["c", "3", "0-1\n"]), (String::new(), 1));
+        assert_eq!(look(default, Form::CpuMask, ["e", "1", "0-1\n"]), ("e".to_owned(), 0));
+        // Where the kernel does not say which are online, and of what is no interrupt.
+        let original = Original { form: Form::Cpus, value: "2-3".to_owned() };
+        let originals = BTreeMap::from([(Slot::file(irq), original.clone())]);
+        assert_eq!(plan_files(&Settings::new(), &observed(&[(irq, "0")]), &originals).forget, []);
+        assert!(!has_offline_cpus_only(&observed(&[(ONLINE, "0")]), &Slot::file("c"), &original));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 /// Disks by number.
 pub(crate) const DISKS: &str = "sys/dev/block";
+/// CPUs that are online.
+pub(crate) const ONLINE: &str = "sys/devices/system/cpu/online";
 
 /// One value in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,6 +41,11 @@ impl Slot {
     /// The file's name without its directory.
     pub fn file_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// The CPUs of one interrupt, or of those that come later.
+    pub(crate) fn is_of_interrupts(&self) -> bool {
+        self.path.starts_with("proc/irq/")
     }
 
     /// What is there as long as the disk is that the line is about; `None`: it is about none (Documentation/filesystems/sysfs.rst, "Top Level Directory Layout").
@@ -80,10 +87,10 @@ pub enum Form {
     Highest,
     /// A switch that reads as `true` or `false`, and takes a number on all kernels (`/sys/kernel/mm/numa/demotion_enabled`).
     Switch,
-    /// A number of bytes that the kernel rounds down to whole pages, or `max` (cgroup v2, `memory.high`).
+    /// A number of bytes that the kernel rounds down to whole pages of 4, 16 or 64 KiB, or `max` (cgroup v2, `memory.high`).
     Bytes,
-    /// A limit of CPU time, `QUOTA PERIOD` (cgroup v2, `cpu.max`); a quota alone leaves the period as it is. The runtime writes it, too, so what it has
-    /// written last is what is given back.
+    /// A limit of CPU time, `QUOTA PERIOD` (cgroup v2, `cpu.max`); a quota alone leaves the period as it is. The runtime writes a container's own limit,
+    /// too, so where that is lifted (`max`), what the runtime has written last is what is given back.
     CpuMax,
     /// A set of CPUs as a list; it shrinks before others grow.
     Cpus,
@@ -186,8 +193,10 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
             number(wanted).is_some_and(|it| Some(it) == number(found))
         }
         Form::Bytes => {
-            const PAGE: u64 = 4096;
-            number(wanted).zip(number(found)).is_some_and(|(a, b)| a / PAGE == b / PAGE)
+            // mm/page_counter.c, `page_counter_memparse`; page sizes of arch/arm64/Kconfig and arch/powerpc/Kconfig.
+            const PAGES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
+            let is_rounded = |(a, b): (u64, u64)| PAGES.iter().any(|page| a / page * page == b);
+            number(wanted).zip(number(found)).is_some_and(is_rounded)
         }
         Form::CpuMax => {
             let mut found = found.split_ascii_whitespace();
@@ -253,7 +262,14 @@ mod tests {
             (lowest, "800000", "0800000", true),
             (Form::Highest, "x", "y", false),
             (Form::Bytes, "1000000", "999424", true),
+            // Kernels with pages of 16 and 64 KiB.
+            (Form::Bytes, "50196480", "50184192", true),
+            (Form::Bytes, "50196480", "50135040", true),
+            (Form::Bytes, "50196480", "50192384", false),
+            (Form::Bytes, "50196480", "50200576", false),
+            (Form::Bytes, "50196480", "50069504", false),
             (Form::Bytes, "max", "max", true),
+            (Form::Bytes, "max", "50135040", false),
             (Form::Bytes, "4096", "max", false),
             (Form::CpuMax, "max", "max 100000\n", true),
             (Form::CpuMax, "max", "50000 100000", false),

@@ -2,9 +2,10 @@
 //!
 //! A holder keeps as many cores as it used CPUs at its peak of the last half minute, because the kernel gives each busy thread a core of its own, and one more. Of the rest those are lent of which no
 //! hardware thread was busy for half a minute, the longest idle first. All come back at the first sign of delay (PSI `cpu`, "some"), and as soon as it uses more than leaves them spare; after that it lends
-//! nothing for a while, for longer each time. It lends one core more at each step, so that a load that begins finds most of its CPUs.
+//! nothing for a while, for longer each time. While it waits it lends no more than before, and nothing while it cannot be read. It lends one core more at each step, so that a load that begins
+//! finds most of its CPUs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
@@ -62,9 +63,20 @@ struct Known {
 }
 
 impl Lending {
-    /// What is lent from `now` on, by holder; those that are not named any more lend nothing.
-    pub fn step(&mut self, holders: &[Holder], now: Duration) -> BTreeMap<ContainerId, CpuSet> {
-        self.holders.retain(|id, _| holders.iter().any(|holder| holder.id == *id));
+    /// What is lent from `now` on, by holder. Of those in `may_lend` that could not be read, and lend nothing, the pause after a recall stays.
+    pub fn step(
+        &mut self,
+        holders: &[Holder],
+        may_lend: &BTreeSet<ContainerId>,
+        now: Duration,
+    ) -> BTreeMap<ContainerId, CpuSet> {
+        self.holders.retain(|id, _| may_lend.contains(id));
+        for (id, known) in &mut self.holders {
+            if !holders.iter().any(|holder| holder.id == *id) {
+                known.lent.clear();
+                known.idle_since.clear();
+            }
+        }
         let lent = holders.iter().filter_map(|holder| {
             let known = self.holders.entry(holder.id).or_default();
             known.step(holder, now);
@@ -91,7 +103,7 @@ impl Known {
         if !self.lent.is_empty() && (stalled > DELAYED || spare < self.lent.len()) {
             self.recall(now);
         }
-        if now >= self.paused_until && spare > self.lent.len() {
+        if stalled <= DELAYED && now >= self.paused_until && spare > self.lent.len() {
             self.lent.extend(self.longest_idle(holder, now));
         }
     }
@@ -163,7 +175,8 @@ mod tests {
             let mut lent = BTreeMap::new();
             for _ in 0..*seconds {
                 now += 1;
-                lent = lending.step(&[holder(*used, *stalled)], Duration::from_secs(now));
+                let holders = [holder(*used, *stalled)];
+                lent = lending.step(&holders, &[ID].into(), Duration::from_secs(now));
             }
             lent.get(&ID).map_or_else(String::new, CpuSet::to_string)
         });
@@ -195,7 +208,7 @@ mod tests {
             for _ in 0..*seconds {
                 now += 1;
                 let holder = holder_on(*busy, 0.5, Some(0.0));
-                lent = lending.step(&[holder], Duration::from_secs(now));
+                lent = lending.step(&[holder], &[ID].into(), Duration::from_secs(now));
             }
             lent.get(&ID).map_or_else(String::new, CpuSet::to_string)
         });
@@ -252,10 +265,43 @@ mod tests {
         check(&[(60, 0.1, None)], &[""]);
         let mut lending = Lending::default();
         for now in 0..60 {
-            lending.step(&[holder(0.1, Some(0.0))], Duration::from_secs(now));
+            let holders = [holder(0.1, Some(0.0))];
+            lending.step(&holders, &[ID].into(), Duration::from_secs(now));
         }
-        assert_eq!(lending.step(&[], Duration::from_secs(60)), BTreeMap::new());
+        assert_eq!(lending.step(&[], &[].into(), Duration::from_secs(60)), BTreeMap::new());
         assert!(lending.holders.is_empty());
+    }
+
+    /// A core was lent in the same second.
+    #[test]
+    fn a_holder_that_is_waiting_lends_nothing_more() {
+        check(&[(30, 0.1, Some(0.0)), (9, 0.1, Some(0.5)), (1, 0.1, Some(0.0))], &["", "", "4,12"]);
+    }
+
+    /// A single failed look ended the pause after a recall.
+    #[test]
+    fn a_reading_that_is_missing_ends_no_pause() {
+        let (mut lending, may_lend) = (Lending::default(), BTreeSet::from([ID]));
+        let mut step = |now: u64, holders: &[Holder]| {
+            let lent = lending.step(holders, &may_lend, Duration::from_secs(now));
+            lent.get(&ID).map_or_else(String::new, CpuSet::to_string)
+        };
+        let still = [holder(0.1, Some(0.0))];
+        let mut lent = String::new();
+        for now in 0..60 {
+            lent = step(now, &still);
+        }
+        assert_eq!(lent, "4-5,12-13");
+        assert_eq!(step(60, &[holder(0.1, Some(0.3))]), "");
+        assert_eq!(step(61, &[]), "");
+        for now in 62..120 {
+            assert_eq!(step(now, &still), "", "{now}");
+        }
+        assert_eq!(step(120, &still), "4,12");
+        // What is lent comes back without a reading, too, and a core is idle for half a minute anew.
+        assert_eq!(step(121, &[]), "");
+        assert_eq!(step(122, &still), "");
+        assert_eq!(step(152, &still), "4,12");
     }
 
     /// A delay that no borrower can be the reason of does not count.

@@ -66,7 +66,21 @@ pub(crate) fn gather(
     gathered.lacks_groups |= scheduled.lacks_groups;
     plain_owners::add_plain_owners(kernel, occupancy, is_asked, &mut gathered);
     cgroups::gather_interrupts(kernel, config, occupancy, originals, unmovable, &mut gathered);
+    gathered.problems.extend(lack_of_version_2(kernel, config));
     gathered
+}
+
+/// Sections of the configuration that do nothing where cgroups are of version 1.
+fn lack_of_version_2(kernel: &mut dyn Kernel, config: &Config) -> Option<String> {
+    let it = &config.best_effort;
+    let sections = [
+        ("bestEffort", it.node_percent > 0 || it.is_idle || it.borrows),
+        ("schedulingClasses", !config.scheduling_classes.is_empty()),
+    ];
+    let names = sections.iter().filter_map(|(name, is_set)| is_set.then_some(*name));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let is_v1 = !names.is_empty() && kernel.read("sys/fs/cgroup/cgroup.controllers").is_err();
+    is_v1.then(|| format!("cgroups are of version 1: no effect of {names}"))
 }
 
 #[cfg(test)]

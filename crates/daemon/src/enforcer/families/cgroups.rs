@@ -136,14 +136,20 @@ pub(super) fn gather_cgroups(
     gather_reclaims(kernel, config, reclaimed, files, gathered);
 }
 
-/// A limit below what a container uses already would have the kernel reclaim, or kill, what runs well: it waits until less is used.
+/// A limit below what a container uses already would have the kernel reclaim, or kill, what runs well: it waits until less is used. One that is in force
+/// stays, which usage passes by a little when the kernel cannot wait (mm/memcontrol.c, `try_charge_memcg`).
 fn spare_batch_memory(kernel: &mut dyn Kernel, wants: &mut CgroupWants) -> Option<String> {
     let (limit, dir) = (wants.batch.memory?, wants.dirs.first()?);
     let used = kernel.read(&format!("{dir}/memory.current")).ok()?;
     if used.trim().parse::<u64>().ok()? <= limit.0 {
         return None;
     }
-    wants.batch.memory = None;
+    let has = kernel.read(&format!("{dir}/memory.max")).ok();
+    let has = has.and_then(|text| text.trim().parse::<u64>().ok()).map(Bytes);
+    if has.is_some_and(|has| has <= limit) {
+        return None;
+    }
+    wants.batch.memory = has;
     let (unit, limit) = (&wants.unit, limit.0);
     Some(format!(
         "{unit}: it uses more than its batch memory of {limit} bytes, which becomes its limit only when it uses less"

@@ -16,6 +16,8 @@ pub(crate) type TurnedSlots = BTreeMap<u64, Result<Vec<Slot>, String>>;
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) settings: Settings,
+    /// Files below these stay as they are for now, although nothing is wanted of them.
+    pub(crate) kept_below: Vec<&'static str>,
     /// What is wanted and cannot be had here, a sentence each.
     pub(crate) problems: Vec<String>,
     /// Something is wanted of a group that is not there yet.

@@ -46,6 +46,7 @@ pub(super) fn gather_resctrl(
         Ok(resctrl) => resctrl,
         Err(problem) => {
             gathered.problems.extend(has_classes.then_some(problem));
+            gathered.kept_below.extend(has_classes.then_some(RESCTRL));
             return;
         }
     };
@@ -55,6 +56,7 @@ pub(super) fn gather_resctrl(
         // What is there stays as it is: to take everything away would hurt more than a class that is not quite right.
         Err(problems) => {
             gathered.problems.extend(problems.iter().map(|it| format!("resctrl: {it}")));
+            gathered.kept_below.extend(has_classes.then_some(RESCTRL));
             return;
         }
     };

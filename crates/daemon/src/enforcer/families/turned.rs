@@ -46,7 +46,8 @@ fn gather_best_effort(
     occupancy: &Occupancy,
     gathered: &mut Gathered,
 ) {
-    let is_idle = config.best_effort.is_idle || !occupancy.lent.is_empty();
+    let is_configured = config.best_effort.is_idle && !occupancy.is_rebalance_paused;
+    let is_idle = is_configured || !occupancy.lent.is_empty();
     let wanted = is_idle || occupancy.budget.is_some();
     if !wanted || occupancy.is_restored {
         return;
@@ -269,6 +270,14 @@ mod tests {
             1: Ok(["/sys/fs/cgroup/kubepods/besteffort/pod-a/cpu.idle"])
         "#]],
         );
+    }
+
+    #[test]
+    fn a_pause_of_the_rebalancer_ends_idle_pods() {
+        let mut config = Config::default();
+        config.best_effort.is_idle = true;
+        let occupancy = Occupancy { is_rebalance_paused: true, ..occupancy_of(&[]) };
+        assert_eq!(gathered_text(CgroupVersion::V2, &config, &occupancy), "");
     }
 
     /// What is wanted of files, and which of them belong to which proposal.

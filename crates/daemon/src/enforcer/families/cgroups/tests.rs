@@ -9,7 +9,7 @@ use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_host::kernel::observe;
 use bayplan_node::status::HeldFile;
-use bayplan_types::CpuClass;
+use bayplan_types::{CpuClass, MilliCpu};
 use bayplan_workload::annotations::{BatchLimits, Rule};
 use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
@@ -169,6 +169,32 @@ fn a_limit_is_lifted_for_an_owner_of_all_its_cpus_unless_a_setting_says_no() {
         ! cgroups are of version 1: their limits, memory and disks are left alone
     "#]],
     );
+}
+
+/// They did nothing, and no problem was told.
+#[test]
+fn what_has_no_effect_on_cgroups_of_version_1_is_told() {
+    let config =
+        "{bestEffort: {nodePercent: 65}, schedulingClasses: [{name: calm, ioClass: idle}]}";
+    let mut version_1 = FakeKernel::default();
+    check(
+        &mut version_1,
+        config,
+        Vec::new(),
+        expect![[r#"
+        ! cgroups are of version 1: no effect of bestEffort, schedulingClasses
+    "#]],
+    );
+    check(
+        &mut version_1,
+        "bestEffort: {idle: true}",
+        Vec::new(),
+        expect![[r#"
+        ! cgroups are of version 1: no effect of bestEffort
+    "#]],
+    );
+    check(&mut version_1, "bestEffort: {floorPercent: 7}", Vec::new(), expect![[""]]);
+    check(&mut kernel(&[]), config, Vec::new(), expect![[""]]);
 }
 
 #[test]
@@ -619,17 +645,27 @@ fn irqbalance_leaves_alone_what_is_kept_free_of_interrupts_and_gets_its_list_bac
     assert_eq!(look(Vec::new()), "1");
 }
 
-/// The limit of a BestEffort container that Koordinator has limited to 1 MiB, that uses so many bytes and has a limit of kubelet's, 0 for none; and how many problems are told.
-fn check_batch_memory(used: &str, kubelets: i64, expected: (Option<&str>, usize)) {
+/// A BestEffort container with these limits of Koordinator's.
+fn batch_container(limits: BatchLimits) -> Occupant {
     let mut batch = occupant("batch", "0-3", "", &[]);
     let spec = Arc::make_mut(&mut batch.spec);
     (spec.resources, spec.pod.qos) = (Resources::default(), Some(QosClass::BestEffort));
-    spec.resources.memory_limit = kubelets;
-    let limits = BatchLimits { cpu: None, memory: Some(Bytes(1 << 20)) };
     Arc::make_mut(&mut batch.tuning).batch = Some(limits);
-    let mut kernel = kernel(&["batch"]);
-    let group = "sys/fs/cgroup/kubepods/pod-batch/id-batch";
+    batch
+}
+
+/// The group of [`batch_container`].
+const BATCH: &str = "sys/fs/cgroup/kubepods/pod-batch/id-batch";
+
+/// The limit of a BestEffort container that Koordinator has limited to 1 MiB, that uses so many bytes and has a limit of kubelet's, 0 for none; and how many problems are told.
+/// `has` is what its file says.
+fn check_batch_memory(used: &str, has: &str, kubelets: i64, expected: (Option<&str>, usize)) {
+    let limits = BatchLimits { cpu: None, memory: Some(Bytes(1 << 20)) };
+    let mut batch = batch_container(limits);
+    Arc::make_mut(&mut batch.spec).resources.memory_limit = kubelets;
+    let (mut kernel, group) = (kernel(&["batch"]), BATCH);
     kernel.files.insert(format!("{group}/memory.current"), used.to_owned());
+    kernel.files.insert(format!("{group}/memory.max"), has.to_owned());
     let occupancy = Occupancy { occupants: vec![batch], ..Occupancy::default() };
     let mut gathered = Gathered::default();
     let known = &mut KnownFiles::default();
@@ -641,8 +677,50 @@ fn check_batch_memory(used: &str, kubelets: i64, expected: (Option<&str>, usize)
 
 #[test]
 fn batch_memory_is_no_limit_for_a_container_that_uses_more_already() {
-    check_batch_memory("1048576\n", 0, (Some("1048576"), 0));
-    check_batch_memory("1048577\n", 0, (None, 1));
+    check_batch_memory("1048576\n", "max\n", 0, (Some("1048576"), 0));
+    check_batch_memory("1048577\n", "max\n", 0, (None, 1));
     // That limit counts.
-    check_batch_memory("4096\n", 2 << 20, (None, 0));
+    check_batch_memory("4096\n", "max\n", 2 << 20, (None, 0));
+}
+
+/// It was lifted as soon as usage had passed it once. A smaller limit than before waits, and the one before stays.
+#[test]
+fn batch_memory_in_force_stays_when_usage_passes_it() {
+    check_batch_memory("1048577\n", "1048576\n", 0, (Some("1048576"), 0));
+    check_batch_memory("1048577\n", "983040\n", 0, (Some("1048576"), 0));
+    check_batch_memory("1048577\n", "2097152\n", 0, (Some("2097152"), 1));
+}
+
+/// It was taken for the runtime's own, and stayed for ever.
+#[test]
+fn batch_limits_are_given_back_by_restore_and_without_enforcement() {
+    let limits = BatchLimits { cpu: Some(MilliCpu(500)), memory: Some(Bytes(1 << 20)) };
+    let occupants = vec![batch_container(limits)];
+    let on = parse_config(Path::new("c"), "enforcement: on").unwrap();
+    let off = parse_config(Path::new("c"), "enforcement: off").unwrap();
+    let there = Occupancy { occupants, ..Occupancy::default() };
+    let restored = Occupancy { is_restored: true, ..there.clone() };
+    for (config, occupancy) in [(&on, &restored), (&off, &there)] {
+        let mut files = kernel(&["batch"]);
+        for (name, text) in [("cpu.max", "max 100000\n"), ("memory.max", "max\n")] {
+            files.files.insert(format!("{BATCH}/{name}"), text.to_owned());
+        }
+        let (files, state) = (Arc::new(Mutex::new(files)), tempfile::tempdir().unwrap());
+        let say = || ["cpu.max", "memory.max"].map(|it| text_of(&files, &format!("{BATCH}/{it}")));
+        let (originals, _) = Originals::open(Arc::new(SoundDisk), state.path(), None).unwrap();
+        let mut enforcer = Enforcer::new(Box::new(Arc::clone(&files)), originals);
+        enforcer.enforce(&on, &there, Duration::ZERO);
+        assert_eq!(say(), ["50000 100000", "1048576"]);
+        for now in 1..3 {
+            enforcer.enforce(config, occupancy, Duration::from_secs(now));
+        }
+        assert_eq!(
+            (say(), enforcer.originals.count()),
+            (["max 100000", "max"].map(str::to_owned), 0)
+        );
+    }
+}
+
+fn text_of(files: &Arc<Mutex<FakeKernel>>, path: &str) -> String {
+    files.lock().unwrap().files[path].trim().to_owned()
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bayplan_host::disk::SoundDisk;
-use bayplan_host::fake_resctrl::FakeResctrl;
+use bayplan_host::fake_resctrl::{FakeResctrl, GroupMode};
 use bayplan_node::occupancy::tuning_of;
 use bayplan_types::QosClass;
 use bayplan_workload::{NewContainer, RequestRules};
@@ -214,6 +214,42 @@ fn everything_is_given_back() {
         assert!(names.contains(&"pqos".to_owned()), "{names:?}");
         assert!(!names.iter().any(|name| name.starts_with("bayplan.")), "{names:?}");
         assert_eq!(node.groups(), [""; 6]);
+    }
+}
+
+/// The original of every file was given back, so that all caches were open to all containers.
+#[test]
+fn with_classes_that_cannot_be_made_everything_stays_as_it_is() {
+    let more_than_all = CLASSES.replace("l3Allocation: 40%", "l3Allocation: 50%");
+    type Change<'a> = &'a dyn Fn(&mut Node);
+    let ways: [Change<'_>; 2] =
+        [&|node| node.config = parse_config(Path::new("f"), &more_than_all).unwrap(), &|node| {
+            // Another program locks some of these bits.
+            node.kernel.make_dir("sys/fs/resctrl/pqos").unwrap();
+            let of_others = "L3CODE:0=1;1=1\nL3DATA:0=1;1=1\n";
+            node.kernel.write("sys/fs/resctrl/pqos/schemata", of_others).unwrap();
+            node.kernel.lock().unwrap().set_mode("pqos", GroupMode::PseudoLocked);
+        }];
+    for change in ways {
+        let mut node = Node::new(FakeResctrl::xeon(), CLASSES, &PODS);
+        let begin = node.text("sys/fs/resctrl/schemata");
+        node.enforce();
+        let say = |node: &mut Node| {
+            let files = ["", "/bayplan.gold", "/bayplan.besteffort"];
+            (files.map(|it| node.text(&format!("sys/fs/resctrl{it}/schemata"))), node.groups())
+        };
+        let right = say(&mut node);
+        change(&mut node);
+        let known = node.enforcer.originals.count();
+        let told = node.enforcer.preview(&node.config, &node.occupancy, node.now).problems;
+        // No container's class is looked at any more.
+        assert!(!told.is_empty() && told.iter().all(|it| !it.contains("silver")), "{told:?}");
+        assert_eq!(node.enforce(), [""; 0]);
+        assert_eq!((say(&mut node), node.enforcer.originals.count()), (right, known));
+        node.kernel.lock().unwrap().set_mode("pqos", GroupMode::Shareable);
+        node.occupancy.is_restored = true;
+        assert_eq!(node.enforce(), [""; 0]);
+        assert_eq!(node.text("sys/fs/resctrl/schemata"), begin);
     }
 }
 
