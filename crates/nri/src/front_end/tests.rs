@@ -87,8 +87,8 @@ impl Agent for Scribe {
         Admission::Place(on("2-3"))
     }
 
-    async fn resized(&self, container_id: &str, is_answered: bool) {
-        self.write(format!("resized: {container_id}, answered {is_answered}"));
+    async fn resized(&self, container_id: &str, outcome: ResizeOutcome) {
+        self.write(format!("resized: {container_id}, {outcome:?}"));
     }
 
     fn may_pass(&self, _method: &str, _why: &'static str) -> Result<(), String> {
@@ -197,7 +197,7 @@ async fn a_container_lives_from_its_creation_to_its_end() {
         started: c
         resize: c to 2048 shares
         let go of 2-3 for c
-        resized: c, answered true
+        resized: c, Done
         ended: c
         admit 2: c, attempt 1
         let go of 3 for c
@@ -326,7 +326,7 @@ async fn updates_of_the_nodes_own_are_not_taken_for_kubelets() {
         &expect![[r#"
             resize: old to 1024 shares
             let go of 2-3 for old
-            resized: old, answered true
+            resized: old, Done
             pod resized: p to 512 shares
         "#]],
     )
@@ -351,7 +351,7 @@ async fn what_is_under_way_when_the_connection_ends_is_in_doubt() {
             resize: d to 2 shares
             let go of 2-3 for d
             created 1: Unknown
-            resized: d, answered false
+            resized: d, Unknown
         "#]],
     )
     .await;

@@ -160,7 +160,7 @@ async fn a_panic_is_an_unknown_outcome_and_harms_no_other_call() {
     };
     let status = soon(house.client().update_container_resources(update)).await.unwrap_err();
     assert_eq!(status.code(), Code::Internal);
-    house.agent.wait_for("resized main answered false").await;
+    house.agent.wait_for("resized main Unknown").await;
     assert_eq!(house.runtime.calls("CreateContainer"), 0);
     let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod_id };
     soon(house.client().stop_pod_sandbox(stop)).await.unwrap();
