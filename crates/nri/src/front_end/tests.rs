@@ -84,6 +84,9 @@ impl Agent for Scribe {
 
     async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
         self.write(format!("resize: {container_id} to {} shares", resources.cpu_shares));
+        if container_id == "hung" {
+            std::future::pending::<()>().await;
+        }
         Admission::Place(on("2-3"))
     }
 
@@ -390,6 +393,18 @@ async fn a_creation_that_is_being_decided_when_the_connection_ends_is_in_doubt_a
         stop.cancel();
         running.await.unwrap();
     }
+}
+
+/// The runtime does not wait for the answer; it may be decided all the same.
+#[tokio::test(start_paused = true)]
+async fn an_update_that_is_not_waited_for_is_in_doubt_in_the_end() {
+    let scribe = Scribe::default();
+    let front_end = FrontEnd::new(scribe.clone());
+    let answered = front_end.answer(1, update("hung", 1024, ""));
+    assert!(tokio::time::timeout(Duration::from_secs(2), answered).await.is_err());
+    tokio::time::sleep(UPDATE_MAX).await;
+    let lines = scribe.lines.lock().unwrap().clone();
+    assert_eq!(lines, "resize: hung to 1024 shares\nresized: hung, Unknown\n");
 }
 
 /// What a runtime that does not wait tells of it on its next connection ends nothing that has not been decided yet.
