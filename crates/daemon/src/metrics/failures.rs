@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 39] = [
+pub(super) const FAILURES: [(&str, &str); 40] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a call could not be read and `onFailure` is `closed`. Or a bug has ended the task that decides, and the call was refused",
