@@ -73,66 +73,111 @@ fn line(world: &mut World, id: &str, what: &str, event: Option<Event>) -> String
 
 #[test]
 fn a_resize_that_the_runtime_has_not_made_is_undone() {
-    check(4, 2, &[Ends(Failed)], &expect![[r#"
+    check(
+        4,
+        2,
+        &[Ends(Failed)],
+        &expect![[r#"
         created: 4 on 1-4
         Again(2): 2 on 1-2; placed in machine
         Ends(Failed): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
-    "#]]);
-    check(2, 4, &[Ends(Failed)], &expect![[r#"
+    "#]],
+    );
+    check(
+        2,
+        4,
+        &[Ends(Failed)],
+        &expect![[r#"
         created: 2 on 1-2
         Again(4): 4 on 1-4; placed in machine
         Ends(Failed): 2 on 1-2; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
-    "#]]);
-    check(4, 2, &[Ends(Done), Ends(Failed)], &expect![[r#"
+    "#]],
+    );
+    check(
+        4,
+        2,
+        &[Ends(Done), Ends(Failed)],
+        &expect![[r#"
         created: 4 on 1-4
         Again(2): 2 on 1-2; placed in machine
         Ends(Done): 2 on 1-2
         Ends(Failed): 2 on 1-2
-    "#]]);
+    "#]],
+    );
     // Others have its CPUs, and there are others for it, or there are not.
-    check(2, 1, &[Another(3), Ends(Failed)], &expect![[r#"
+    check(
+        2,
+        1,
+        &[Another(3), Ends(Failed)],
+        &expect![[r#"
         created: 2 on 1-2
         Again(1): 1 on 1; placed in machine
         Ends(Failed): 2 on 1,5; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
-    "#]]);
-    check(4, 2, &[Another(5), Ends(Failed)], &expect![[r#"
+    "#]],
+    );
+    check(
+        4,
+        2,
+        &[Another(5), Ends(Failed)],
+        &expect![[r#"
         created: 4 on 1-4
         Again(2): 2 on 1-2; placed in machine
         Ends(Failed): 4 on 0-2; shared; the runtime has not made the resize; it shares, as there is no room for what it had: refused: needs 4 exclusive CPUs; 2 are free; resize_failed: default/pod0/c0: the runtime has not made the resize; it shares, as there is no room for what it had: refused: needs 4 exclusive CPUs; 2 are free
-    "#]]);
+    "#]],
+    );
     // Of two at once it is not known which has failed.
-    check(4, 2, &[Again(3), Ends(Failed)], &expect![[r#"
+    check(
+        4,
+        2,
+        &[Again(3), Ends(Failed)],
+        &expect![[r#"
         created: 4 on 1-4
         Again(2): 2 on 1-2; placed in machine
         Again(3): 3 on 1-3; placed in machine
         Ends(Failed): 3 on 1-3
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_resize_in_doubt_is_what_the_runtime_says_that_it_is() {
-    check(4, 2, &[Ends(Unknown), Asked(2), Asked(4), Asked(4)], &expect![[r#"
+    check(
+        4,
+        2,
+        &[Ends(Unknown), Asked(2), Asked(4), Asked(4)],
+        &expect![[r#"
         created: 4 on 1-4
         Again(2): 2 on 1-2; placed in machine
         Ends(Unknown): 2 on 1-2; asks soon
         Asked(2): 2 on 1-2
         Asked(4): 2 on 1-2
         Asked(4): 2 on 1-2
-    "#]]);
-    check(4, 2, &[Ends(Unknown), Asked(4), Asked(4), Asked(4)], &expect![[r#"
+    "#]],
+    );
+    check(
+        4,
+        2,
+        &[Ends(Unknown), Asked(4), Asked(4), Asked(4)],
+        &expect![[r#"
         created: 4 on 1-4
         Again(2): 2 on 1-2; placed in machine
         Ends(Unknown): 2 on 1-2; asks soon
         Asked(4): 2 on 1-2; asks soon
         Asked(4): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
         Asked(4): 4 on 1-4
-    "#]]);
+    "#]],
+    );
     // Kubelet tries again.
-    check(4, 2, &[Ends(Unknown), Again(2), Ends(Failed)], &expect![[r#"
+    check(
+        4,
+        2,
+        &[Ends(Unknown), Again(2), Ends(Failed)],
+        &expect![[r#"
         created: 4 on 1-4
         Again(2): 2 on 1-2; placed in machine
         Ends(Unknown): 2 on 1-2; asks soon
         Again(2): 2 on 1-2
         Ends(Failed): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
-    "#]]);
+    "#]],
+    );
 }
