@@ -144,12 +144,7 @@ impl NodeState {
             let Some(held) = self.ledger.lift(id) else { return step };
             let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
-            let previous = match change {
-                Change::Update(_) => {
-                    Previous { pool: held.pool, exclusive: held.exclusive.clone() }
-                }
-                Change::Back(undo) => undo.place.clone(),
-            };
+            let previous = change.previous(&held);
             // In a group it takes nothing from others.
             if previous.exclusive.is_empty() && request.part().group().is_none() {
                 request = self.as_sharer(request);
@@ -191,6 +186,11 @@ impl NodeState {
             step.notes.extend(self.placed_note(id));
             step.history.extend(self.resizing(id, before, update));
         }
+        self.begin_update(id, undo, step)
+    }
+
+    /// Kubelet's update goes on, with the place that the container has now.
+    fn begin_update(&mut self, id: ContainerId, undo: Option<Undo>, mut step: Step) -> Step {
         step.answers_after_plan = true;
         let told = self.pinning(id);
         if let Some(container) = self.containers.get_mut(&id) {
@@ -407,6 +407,14 @@ impl Change {
         match self {
             Change::Update(update) => *update,
             Change::Back(undo) => undo.resources,
+        }
+    }
+
+    /// What it keeps as much of as it can.
+    fn previous(&self, held: &Allocation) -> Previous {
+        match self {
+            Change::Update(_) => Previous { pool: held.pool, exclusive: held.exclusive.clone() },
+            Change::Back(undo) => undo.place.clone(),
         }
     }
 }
