@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
-use bayplan_workload::{Admission, Agent, CreateOutcome, Mount, Pinning, Ticket};
+use bayplan_workload::{Admission, Agent, CreateOutcome, Mount, Pinning, ResizeOutcome, Ticket};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{Request, Response};
@@ -281,8 +281,9 @@ impl<A: Agent + CallObserver> Call<A> {
             };
             Ok(self.forward(pinned).await)
         };
-        let exchange = or_tell(work, async || agent.resized(id, false).await).await?;
-        agent.resized(id, matches!(exchange, Exchange::Answered(_))).await;
+        let exchange =
+            or_tell(work, async || agent.resized(id, ResizeOutcome::Unknown).await).await?;
+        agent.resized(id, resize_outcome(&exchange)).await;
         Ok(exchange)
     }
 }
@@ -336,17 +337,26 @@ fn outcome(exchange: &Exchange, pinned: bool) -> CreateOutcome {
     {
         return CreateOutcome::Created { id: answer.container_id, pinned };
     }
+    match resize_outcome(exchange) {
+        ResizeOutcome::Failed => CreateOutcome::Failed,
+        // OK without an id says nothing.
+        ResizeOutcome::Done | ResizeOutcome::Unknown => CreateOutcome::Unknown,
+    }
+}
+
+/// Whether the runtime has done what it was asked for.
+fn resize_outcome(exchange: &Exchange) -> ResizeOutcome {
     match exchange {
-        Exchange::Cut { was_sent: false, .. } => CreateOutcome::Failed,
-        Exchange::Cut { was_sent: true, .. } => CreateOutcome::Unknown,
+        Exchange::Cut { was_sent: false, .. } => ResizeOutcome::Failed,
+        Exchange::Cut { was_sent: true, .. } => ResizeOutcome::Unknown,
         Exchange::Answered(_) => match exchange.code() {
-            // These say that the client stopped waiting, not what the runtime did; and OK without an id says nothing.
-            None
-            | Some(Code::Ok | Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable) => {
-                CreateOutcome::Unknown
+            Some(Code::Ok) => ResizeOutcome::Done,
+            // These say that the client stopped waiting, not what the runtime did.
+            None | Some(Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable) => {
+                ResizeOutcome::Unknown
             }
             // Also UNKNOWN, which is containerd's ordinary error.
-            Some(_) => CreateOutcome::Failed,
+            Some(_) => ResizeOutcome::Failed,
         },
     }
 }

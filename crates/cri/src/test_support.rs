@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bayplan_workload::{
-    Admission, Agent, CreateOutcome, Mount, NewContainer, Pinning, Pod, Resources, Ticket,
+    Admission, Agent, CreateOutcome, Mount, NewContainer, Pinning, Pod, ResizeOutcome, Resources,
+    Ticket,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -145,8 +146,8 @@ impl Agent for Recorder {
         self.admission()
     }
 
-    async fn resized(&self, container_id: &str, is_answered: bool) {
-        self.write(format!("resized {container_id} answered {is_answered}"));
+    async fn resized(&self, container_id: &str, outcome: ResizeOutcome) {
+        self.write(format!("resized {container_id} {outcome:?}"));
     }
 
     fn may_pass(&self, _: &str, why: &'static str) -> Result<(), String> {

@@ -12,7 +12,7 @@ use bayplan_host::read_volumes;
 use bayplan_node::event::{Answer, Event};
 use bayplan_types::Pinning;
 use bayplan_workload::{
-    Admission, Agent, CreateOutcome, Mount, NewContainer, Pod, Resources, Ticket,
+    Admission, Agent, CreateOutcome, Mount, NewContainer, Pod, ResizeOutcome, Resources, Ticket,
 };
 use jiff::Timestamp;
 use tokio::sync::Notify;
@@ -185,20 +185,22 @@ impl Gate {
     }
 
     /// Before anything is refused, and when CPUs of an init container wait to be used again, the runtime is asked what has ended: kubelet
-    /// does not tell when a process exits by itself. The first refusal stands where there is no time for a second look.
+    /// does not tell when a process exits by itself. The first refusal stands where there is no time for a second look. True: a question was put that may
+    /// be decided later.
     async fn decide_twice(
         &self,
         place: Place,
         first: Event,
         last: Event,
-    ) -> Result<Admission, Undecided> {
+    ) -> (Result<Admission, Undecided>, bool) {
         let (asked, limit) = (Instant::now(), self.limit());
-        let first = match decide(place, first, asked + limit).await? {
-            Answer::Admission(refused @ (Admission::Refuse(_) | Admission::Unavailable(_))) => {
+        let first = match decide(place, first, asked + limit).await {
+            Ok(Answer::Admission(refused @ (Admission::Refuse(_) | Admission::Unavailable(_)))) => {
                 Some(refused)
             }
-            Answer::Admission(admission) => return Ok(admission),
-            _ => None,
+            Ok(Answer::Admission(admission)) => return (Ok(admission), false),
+            Ok(_) => None,
+            Err(why) => return (Err(why), true),
         };
         // A request that is not refused does not need the runtime's answer.
         let patience = if first.is_some() { limit } else { limit / 4 };
@@ -211,7 +213,8 @@ impl Gate {
             Ok(place) => decide(place, last, asked + limit).await,
             Err(why) => Err(why),
         };
-        match last {
+        let is_late = matches!(last, Err(Undecided::Late));
+        let decided = match last {
             Ok(Answer::Admission(held @ Admission::Unavailable(_))) => {
                 Ok(self.hold(held, is_reached))
             }
@@ -220,7 +223,8 @@ impl Gate {
                 Some(held @ Admission::Unavailable(_)) => Ok(self.hold(held, is_reached)),
                 first => first.ok_or(undecided.err().unwrap_or(Undecided::Late)),
             },
-        }
+        };
+        (decided, is_late)
     }
 
     /// A call that came before it is known what runs. A container that passed through would run on all CPUs, those of running owners among
@@ -422,7 +426,7 @@ impl Agent for Gate {
         let container = Box::new(container);
         let (first, last) =
             (Event::TryAdmit(ticket, container.clone()), Event::Admit(ticket, container));
-        let decided = self.decide_twice(place, first, last).await;
+        let (decided, _is_late) = self.decide_twice(place, first, last).await;
         let admission = decided.unwrap_or_else(|why| self.undecided(why));
         if matches!(admission, Admission::Refuse(_) | Admission::Unavailable(_)) {
             // Should it be placed late, the place will not be asked for.
@@ -486,19 +490,23 @@ impl Agent for Gate {
         };
         self.see_pod(container_id, resources).await;
         let id = container_id.to_owned();
-        let (first, last) = (Event::TryResize(id.clone(), resources), Event::Resize(id, resources));
-        let decided = self.decide_twice(place, first, last).await;
+        let (first, last) =
+            (Event::TryResize(id.clone(), resources), Event::Resize(id.clone(), resources));
+        let (decided, is_late) = self.decide_twice(place, first, last).await;
         let decided = decided.unwrap_or_else(|why| self.undecided(why));
         // Kubelet asks every second for what is refused, and the runtime hears nothing of it.
         if !matches!(decided, Admission::Refuse(_) | Admission::Unavailable(_)) {
             self.note_call(container_id);
+        } else if is_late {
+            // Should it be made late, it is undone.
+            self.send(Event::Resized(id, ResizeOutcome::Failed));
         }
         decided
     }
 
-    async fn resized(&self, container_id: &str, is_answered: bool) {
+    async fn resized(&self, container_id: &str, outcome: ResizeOutcome) {
         self.note_call(container_id);
-        self.tell(Event::Resized(container_id.to_owned(), is_answered)).await;
+        self.tell(Event::Resized(container_id.to_owned(), outcome)).await;
     }
 
     fn may_pass(&self, method: &str, why: &'static str) -> Result<(), String> {

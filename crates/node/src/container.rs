@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bayplan_allocator::Previous;
 use bayplan_types::Pinning;
 use bayplan_workload::annotations::Warning;
 use bayplan_workload::{NewContainer, Resources};
@@ -53,6 +54,8 @@ pub(crate) struct Container {
     pub(crate) doubted_at: Option<Timestamp>,
     /// What kubelet's own update under way carries.
     pub(crate) update: Option<Pinning>,
+    /// What it goes back to if the runtime has not made that update; also while it is in doubt how the update ended.
+    pub(crate) undo: Option<Undo>,
     /// The resize about which kubelet was asked last, if that is not made yet.
     pub(crate) asked: Option<AskedResize>,
     /// The resize that was refused last, if kubelet has not given it up.
@@ -113,6 +116,15 @@ pub(crate) struct AskedResize {
     pub(crate) at: Timestamp,
     /// Kubelet has told the pod as it was then or later.
     pub(crate) is_told: bool,
+}
+
+/// What a container had before a resize.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Undo {
+    pub(crate) resources: Resources,
+    pub(crate) place: Previous,
+    /// When the update ended in doubt.
+    pub(crate) doubted_at: Option<Timestamp>,
 }
 
 /// A resize that kubelet asks for again and again.

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_allocator::ContainerId;
 use bayplan_enforcement::{Plan, Write};
 use bayplan_types::{MilliCpu, Pinning};
-use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, PodFacts, Resources, Ticket};
+use bayplan_workload::{
+    Admission, CreateOutcome, NewContainer, Pod, PodFacts, ResizeOutcome, Resources, Ticket,
+};
 use jiff::Timestamp;
 
 use crate::colocation::Colocation;
@@ -56,8 +58,8 @@ pub enum Event {
     TryResize(String, Resources),
     /// Kubelet changes a container's resources, and this is the last word.
     Resize(String, Resources),
-    /// Kubelet's change of resources was forwarded and has ended; false: without an answer of the runtime.
-    Resized(String, bool),
+    /// Kubelet's change of resources has come to its end; one that was refused before it was decided has failed.
+    Resized(String, ResizeOutcome),
     /// Huge pages as they are now, before a container that asks for some is placed.
     HugePagesRead(Box<HugePagesNow>),
     /// Some writes of an earlier plan failed.
@@ -187,7 +189,7 @@ pub struct Seen {
     pub is_alive: bool,
     /// Its process runs.
     pub is_running: bool,
-    /// Everything else, for containers that the state did not know; `None` when it could not be found out.
+    /// Everything else, for containers that the state did not know, or of which it did not know all; `None` when it could not be found out.
     pub details: Option<Box<SeenDetails>>,
 }
 
@@ -222,7 +224,7 @@ pub enum Answer {
     SyncBasis {
         /// Goes into [`RuntimeView::basis`].
         basis: u64,
-        /// Runtime ids of containers with a known pinning.
+        /// Runtime ids of containers with a known pinning and known resources.
         known: BTreeSet<String>,
     },
     /// To `ConfigChanged` and `PreviewConfig`: containers that are elsewhere.

@@ -101,7 +101,10 @@ impl NodeState {
         let alive = view.containers.iter().filter(|(_, seen)| seen.is_alive);
         for (runtime_id, seen) in alive.filter(|(_, seen)| claims(seen) == is_claiming) {
             match self.by_runtime_id.get(runtime_id).copied() {
-                Some(id) => self.observe(id, runtime_id, seen, view.basis, step),
+                Some(id) => {
+                    self.observe(id, runtime_id, seen, view.basis, step);
+                    self.observe_resources(id, runtime_id, seen, view.basis, now, step);
+                }
                 None if self.is_over(runtime_id, seen, view.basis) => {}
                 None if self.is_superseded(seen, view) || self.is_restored() => {}
                 None => self.adopt_seen(runtime_id, seen, now, step),
@@ -226,6 +229,21 @@ impl NodeState {
             }
             self.observed.insert(runtime_id.to_owned(), found);
             step.forgiven.push(runtime_id.to_owned());
+        }
+    }
+
+    fn observe_resources(
+        &mut self,
+        id: ContainerId,
+        runtime_id: &str,
+        seen: &Seen,
+        basis: u64,
+        now: Timestamp,
+        step: &mut Step,
+    ) {
+        let is_older = self.containers.get(&id).is_none_or(|it| it.touched > basis);
+        if let Some(details) = seen.details.as_ref().filter(|_| !is_older) {
+            self.confirm_resize(id, runtime_id, details.container.resources, now, step);
         }
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bayplan_workload::{Admission, Agent, CreateOutcome, Mount, Pinning, Ticket};
+use bayplan_workload::{Admission, Agent, CreateOutcome, Mount, Pinning, ResizeOutcome, Ticket};
 
 use crate::api;
 use crate::events::Event;
@@ -209,7 +209,7 @@ impl<A: InEvent> FrontEnd<A> {
         id: &str,
         asked: &api::LinuxResources,
     ) -> Result<Reply, String> {
-        self.update_ended(id, false).await;
+        self.update_ended(id, ResizeOutcome::Unknown).await;
         if let Some(there) = translate::pinning(asked) {
             match self.agent.origin(id, &there) {
                 Origin::Own => return Ok(Reply::default()),
@@ -227,6 +227,8 @@ impl<A: InEvent> FrontEnd<A> {
             known.updating.insert(id.to_owned(), updating);
             updating
         };
+        // Before it is asked, so that it comes to an end also if the answer is late, and is not waited for.
+        self.give_up_later(id, updating);
         let pinning = match self.agent.resize(id, translate::resources(asked)).await {
             Admission::Place(pinning) => pinning,
             Admission::PassThrough => Pinning::default(),
@@ -238,11 +240,10 @@ impl<A: InEvent> FrontEnd<A> {
         let let_go = match self.agent.let_go(id, &pinning).await {
             Ok(let_go) => let_go,
             Err(why) => {
-                self.update_ended(id, false).await;
+                self.update_ended(id, ResizeOutcome::Failed).await;
                 return Err(why);
             }
         };
-        self.give_up_later(id, updating);
         let own = translate::update(id, &pinning);
         Ok(Reply { adjust: None, update: updates(let_go).into_iter().chain(own).collect() })
     }
@@ -254,15 +255,15 @@ impl<A: InEvent> FrontEnd<A> {
             tokio::time::sleep(UPDATE_MAX).await;
             let is_same = front_end.known().updating.get(&id) == Some(&updating);
             if is_same {
-                front_end.update_ended(&id, false).await;
+                front_end.update_ended(&id, ResizeOutcome::Unknown).await;
             }
         });
     }
 
-    async fn update_ended(&self, id: &str, is_answered: bool) {
+    async fn update_ended(&self, id: &str, outcome: ResizeOutcome) {
         let was_updating = self.known().updating.remove(id).is_some();
         if was_updating {
-            self.agent.resized(id, is_answered).await;
+            self.agent.resized(id, outcome).await;
         }
     }
 
@@ -290,7 +291,7 @@ impl<A: InEvent> FrontEnd<A> {
                 let nothing = api::LinuxResources::default();
                 return self.update(connection, id, resources.unwrap_or(&nothing)).await;
             }
-            Event::PostUpdateContainer => self.update_ended(id, true).await,
+            Event::PostUpdateContainer => self.update_ended(id, ResizeOutcome::Done).await,
             Event::StopContainer | Event::RemoveContainer => {
                 self.ended(pod, container).await;
             }
@@ -372,7 +373,7 @@ impl<A: InEvent> Hooks for FrontEnd<A> {
             self.agent.created(creation.ticket, CreateOutcome::Unknown).await;
         }
         for id in updates {
-            self.agent.resized(&id, false).await;
+            self.agent.resized(&id, ResizeOutcome::Unknown).await;
         }
         // Told after the doubts, because the registration was told before them.
         if self.known().is_registered {

@@ -44,3 +44,14 @@ pub enum CreateOutcome {
     /// The call was cancelled, timed out, or the connection broke: the runtime may or may not have made it.
     Unknown,
 }
+
+/// How a forwarded change of resources ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResizeOutcome {
+    /// The runtime has made it.
+    Done,
+    /// The runtime answered with an error, or never heard of it: the container has the resources of before.
+    Failed,
+    /// The call was cancelled, timed out, or the connection broke: the runtime may have made it, or be at work on it.
+    Unknown,
+}

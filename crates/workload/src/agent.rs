@@ -5,7 +5,7 @@
 
 use std::future::Future;
 
-use crate::admission::{Admission, CreateOutcome, Mount, Ticket};
+use crate::admission::{Admission, CreateOutcome, Mount, ResizeOutcome, Ticket};
 use crate::container::{NewContainer, Pod};
 use crate::resources::Resources;
 
@@ -51,9 +51,12 @@ pub trait Agent: Clone + Send + Sync + 'static {
         container_id: &str,
         resources: Resources,
     ) -> impl Future<Output = Admission> + Send;
-    /// The forwarded `UpdateContainerResources` has ended; `is_answered` is false when the runtime may still be at work on it. Awaited
-    /// before the reply leaves.
-    fn resized(&self, container_id: &str, is_answered: bool) -> impl Future<Output = ()> + Send;
+    /// The forwarded `UpdateContainerResources` has ended. Awaited before the reply leaves. Not called where it was refused.
+    fn resized(
+        &self,
+        container_id: &str,
+        outcome: ResizeOutcome,
+    ) -> impl Future<Output = ()> + Send;
     /// A call that creates a container or changes its resources cannot be read; `why` is a short fixed word. Whether it is forwarded unchanged. Must not block.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ pub mod rules;
 mod shell;
 pub mod silent;
 
-pub use admission::{Admission, CreateOutcome, Mount, Pinning, Ticket};
+pub use admission::{Admission, CreateOutcome, Mount, Pinning, ResizeOutcome, Ticket};
 pub use agent::Agent;
 pub use container::{NewContainer, Pod};
 pub use facts::{AssignedDevices, ContainerFacts, Facts, PodAbout, PodFacts, ResizeState};

@@ -19,7 +19,7 @@ use bayplan_node::history::{Entry, Kind, Place};
 use bayplan_node::record::{Live, PlacedRecord, replay};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuSet, Pinning};
-use bayplan_workload::{Admission, CreateOutcome, NewContainer, Resources, Ticket};
+use bayplan_workload::{Admission, CreateOutcome, NewContainer, ResizeOutcome, Resources, Ticket};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::replay::played::{Arrival, Played, Setting};
@@ -449,9 +449,9 @@ impl Player<'_> {
         }
         // Kubelet may have given up meanwhile what was refused before, or it would not be told of again.
         self.step(Event::Resize(runtime_id(number), Resources::default()), None);
-        self.step(Event::Resized(runtime_id(number), true), None);
+        self.step(Event::Resized(runtime_id(number), ResizeOutcome::Done), None);
         let (_, would) = self.step(Event::Resize(runtime_id(number), update), Some(number));
-        self.step(Event::Resized(runtime_id(number), true), None);
+        self.step(Event::Resized(runtime_id(number), ResizeOutcome::Done), None);
         // What would have been refused then may have been asked for already.
         let place = self.place_of(number).map(Fate::Placed);
         let Some(would) = would.or(place) else { return };

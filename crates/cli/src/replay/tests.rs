@@ -9,7 +9,7 @@ use bayplan_node::event::{Answer, Event, RuntimeView, Seen};
 use bayplan_node::mode::Mode;
 use bayplan_node::state::Origin;
 use bayplan_topology::parse_machine;
-use bayplan_workload::{Admission, CreateOutcome, NewContainer, Resources, Ticket};
+use bayplan_workload::{Admission, CreateOutcome, NewContainer, ResizeOutcome, Resources, Ticket};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
@@ -86,7 +86,7 @@ impl Daemon {
             answer = self.step(Event::Resize(id.clone(), update));
         }
         if matches!(answer, Answer::Admission(Admission::Place(_))) {
-            self.step(Event::Resized(id, true));
+            self.step(Event::Resized(id, ResizeOutcome::Done));
         }
     }
 

@@ -148,6 +148,44 @@ async fn what_is_not_decided_in_time_passes_unless_the_configuration_is_closed()
     assert_eq!(format!("{:?}", asked[1]), format!("{given_up:?}"));
 }
 
+/// What the loop hears of a resize that is answered so.
+async fn resized(on_failure: OnFailure, answer: Option<Admission>) -> String {
+    let (gate, mut events) = gate(impatient(on_failure));
+    let heard = async {
+        let (mut heard, mut kept) = (Vec::new(), Vec::new());
+        while let Ok(Some(envelope)) = timeout(Duration::from_secs(1), events.0.recv()).await {
+            match (&envelope.event, &answer) {
+                (Event::TryResize(..), Some(answer)) => {
+                    heard.push("asked".to_owned());
+                    envelope.answer.send(Answer::Admission(answer.clone())).unwrap();
+                }
+                (Event::TryResize(..), None) => {
+                    heard.push("asked".to_owned());
+                    kept.push(envelope);
+                }
+                (Event::Resized(_, outcome), _) => heard.push(format!("{outcome:?}")),
+                _ => kept.push(envelope),
+            }
+        }
+        heard.join(", ")
+    };
+    let (_decided, heard) = tokio::join!(gate.resize("id", Resources::default()), heard);
+    heard
+}
+
+/// Kubelet was told that it is refused, so it must not be made afterwards.
+#[tokio::test]
+async fn a_resize_that_is_refused_before_it_is_decided_has_failed() {
+    let place = Admission::Place(Pinning::default());
+    for (on_failure, answer, expected) in [
+        (OnFailure::Closed, None, "asked, Failed"),
+        (OnFailure::Open, None, "asked"),
+        (OnFailure::Closed, Some(place), "asked"),
+    ] {
+        assert_eq!(resized(on_failure, answer.clone()).await, expected, "{answer:?}");
+    }
+}
+
 #[test]
 fn calls_that_cannot_be_read_pass_unless_the_configuration_is_closed() {
     for (on_failure, expected) in [

@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 39] = [
+pub(super) const FAILURES: [(&str, &str); 40] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a call could not be read and `onFailure` is `closed`. Or a bug has ended the task that decides, and the call was refused",
@@ -71,6 +71,10 @@ pub(super) const FAILURES: [(&str, &str); 39] = [
         "containers that share what their pod asked for could not have all of it, after one of them had ended or the pod was resized; the next such occasion tries again",
     ),
     ("put_back", "a container lost its place in a resize that was refused: a bug"),
+    (
+        "resize_failed",
+        "the runtime has not made a resize, so the container has its earlier place again, or shares where there is no room for that",
+    ),
     ("stale_offer", "the ledger had changed under an offer: a bug"),
     ("not_moved", "a plan of compaction did not fit the ledger: a bug"),
     ("not_narrowed", "memory nodes could not be taken away as planned: a bug"),

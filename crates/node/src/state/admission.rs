@@ -256,6 +256,7 @@ impl NodeState {
             doubted_at: None,
             asked: None,
             update: None,
+            undo: None,
             refused: None,
             // What it was told before us is not known.
             is_rewritten: phase == Phase::Created,

@@ -1,21 +1,21 @@
 //! Resizes: kubelet changes the resources of a container that runs. What is refused is in `refused.rs`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
 use bayplan_types::{CpuSet, Pinning};
 use bayplan_workload::silent::says_memory;
-use bayplan_workload::{Admission, NewContainer, Resources, updated_resources};
+use bayplan_workload::{Admission, NewContainer, ResizeOutcome, Resources, updated_resources};
 use jiff::Timestamp;
 
-use crate::container::AskedResize;
+use crate::container::{AskedResize, Undo};
 use crate::decision::{Decision, render_asked};
 use crate::event::{Answer, Note, Step};
+use crate::history::Kind;
 use crate::state::NodeState;
 
 impl NodeState {
-    /// Places the container anew for its new resources, keeping what it can of the old place; on refusal everything stays. Its group grows before, and shrinks
-    /// after it.
     pub(super) fn resize(
         &mut self,
         runtime_id: &str,
@@ -23,14 +23,26 @@ impl NodeState {
         is_final: bool,
         now: Timestamp,
     ) -> Step {
+        self.change(runtime_id, &Change::Update(update), is_final, now)
+    }
+
+    /// Places the container anew for its new resources, keeping what it can of the old place; on refusal everything stays. Its group grows before, and shrinks
+    /// after it.
+    pub(super) fn change(
+        &mut self,
+        runtime_id: &str,
+        change: &Change,
+        is_final: bool,
+        now: Timestamp,
+    ) -> Step {
         let known = self.by_runtime_id.get(runtime_id).copied();
         let member = known.and_then(|id| Some((id, Arc::clone(&self.containers.get(&id)?.spec))));
         let Some((id, before)) = member.filter(|(id, _)| self.groups.members.contains_key(id))
         else {
-            return self.resize_one(runtime_id, update, is_final, now);
+            return self.resize_one(runtime_id, change, is_final, now);
         };
         let mut spec = NewContainer::clone(&before);
-        spec.resources = self.updated_resources(&before, update);
+        spec.resources = self.wanted(&before, change);
         let fitted = match self.fit_resized(id, &spec) {
             Ok(fitted) => fitted,
             Err(why) => {
@@ -42,10 +54,10 @@ impl NodeState {
                     let why = self.without_names(&decision.outcome, &spec);
                     return Step { answer: Answer::Admission(Admission::Refuse(why)), ..step };
                 }
-                return self.refuse_resize(id, &spec, decision, update, step);
+                return self.refuse_resize(id, &spec, decision, change.update(), step);
             }
         };
-        let mut step = self.resize_one(runtime_id, update, is_final, now);
+        let mut step = self.resize_one(runtime_id, change, is_final, now);
         let is_made =
             self.containers.get(&id).is_some_and(|it| it.spec.resources == spec.resources);
         match fitted {
@@ -73,6 +85,14 @@ impl NodeState {
         }
     }
 
+    /// What the container is to have.
+    fn wanted(&self, spec: &NewContainer, change: &Change) -> Resources {
+        match change {
+            Change::Update(update) => self.updated_resources(spec, *update),
+            Change::Back(undo) => undo.resources,
+        }
+    }
+
     fn updated_resources(&self, spec: &NewContainer, update: Resources) -> Resources {
         updated_resources(spec, update, &self.rules, self.ledger.pools().memory())
     }
@@ -96,19 +116,21 @@ impl NodeState {
     fn resize_one(
         &mut self,
         runtime_id: &str,
-        update: Resources,
+        change: &Change,
         is_final: bool,
         now: Timestamp,
     ) -> Step {
+        let update = change.update();
         let mut step = Step::new(Answer::Admission(Admission::PassThrough));
         let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
         let Some(container) = self.containers.get(&id) else { return step };
         let mut spec = NewContainer::clone(&container.spec);
-        spec.resources = self.updated_resources(&container.spec, update);
+        spec.resources = self.wanted(&container.spec, change);
         spec.says_memory = says_memory(&container.spec, spec.resources, container.pod_before);
         if !container.asked.is_some_and(|it| it.is_told) {
             mark_facts(&mut spec, container.spec.resources);
         }
+        let undo = self.undo_of(id);
         if spec.resources == container.spec.resources {
             self.refusals_over(id, "is taken back", &mut step);
         } else if self.is_together(id, &spec) {
@@ -122,12 +144,12 @@ impl NodeState {
             let Some(held) = self.ledger.lift(id) else { return step };
             let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
+            let previous = change.previous(&held);
             // In a group it takes nothing from others.
-            if held.exclusive.is_empty() && request.part().group().is_none() {
+            if previous.exclusive.is_empty() && request.part().group().is_none() {
                 request = self.as_sharer(request);
             }
-            request.previous =
-                Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
+            request.previous = Some(previous);
             let offered = offer(&self.ledger, &request);
             let mut decision = self.decision(&spec, &request, offered.as_ref(), warnings, now);
             let place = offered.as_ref().ok().map(|it| it.allocation());
@@ -164,9 +186,18 @@ impl NodeState {
             step.notes.extend(self.placed_note(id));
             step.history.extend(self.resizing(id, before, update));
         }
+        self.begin_update(id, undo, step)
+    }
+
+    /// Kubelet's update goes on, with the place that the container has now.
+    fn begin_update(&mut self, id: ContainerId, undo: Option<Undo>, mut step: Step) -> Step {
         step.answers_after_plan = true;
         let told = self.pinning(id);
         if let Some(container) = self.containers.get_mut(&id) {
+            // Of two that are under way at once it is not known which of them has failed.
+            let is_alone = container.update.is_none();
+            let first = container.undo.take().map(|it| Undo { doubted_at: None, ..it });
+            container.undo = first.or(undo).filter(|_| is_alone);
             container.update = told.clone();
             container.asked = None;
         }
@@ -175,16 +206,173 @@ impl NodeState {
     }
 
     /// Kubelet's own update carried the pinning of the moment in which it was asked about. If that has changed since, the update may
-    /// have undone what was written meanwhile.
-    pub(super) fn resized(&mut self, runtime_id: &str, is_answered: bool) -> Step {
+    /// have undone what was written meanwhile. What the runtime has not made is undone here.
+    pub(super) fn resized(
+        &mut self,
+        runtime_id: &str,
+        outcome: ResizeOutcome,
+        now: Timestamp,
+    ) -> Step {
         let mut step = Step::new(Answer::Done);
         let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
-        let carried = self.containers.get_mut(&id).and_then(|container| container.update.take());
-        if carried != self.pinning(id) || !is_answered {
+        let Some(container) = self.containers.get_mut(&id) else { return step };
+        let (carried, undo) = (container.update.take(), container.undo.take());
+        match outcome {
+            ResizeOutcome::Done => {}
+            // It was refused, and nothing has changed.
+            ResizeOutcome::Failed if carried.is_none() => {
+                container.undo = undo;
+                return step;
+            }
+            ResizeOutcome::Failed => {
+                if let Some(undo) = undo {
+                    self.go_back(id, runtime_id, undo, now, &mut step);
+                }
+            }
+            ResizeOutcome::Unknown => {
+                let undo = undo.filter(|it| it.resources != container.spec.resources);
+                container.undo = undo.map(|it| Undo { doubted_at: Some(now), ..it });
+                if container.undo.is_some() {
+                    // What the runtime said before this says nothing of it.
+                    container.touched = self.steps;
+                    step.sync_soon = true;
+                }
+            }
+        }
+        if carried != self.pinning(id) || outcome != ResizeOutcome::Done {
             self.observed.insert(runtime_id.to_owned(), Pinning::default());
             step.answers_after_plan = true;
         }
         step
+    }
+
+    /// What it goes back to if a resize that is about to be decided comes to nothing.
+    fn undo_of(&self, id: ContainerId) -> Option<Undo> {
+        let (container, held) = (self.containers.get(&id)?, self.ledger.allocation(id)?);
+        Some(Undo {
+            resources: container.spec.resources,
+            place: Previous { pool: held.pool, exclusive: held.exclusive.clone() },
+            doubted_at: None,
+        })
+    }
+
+    /// Containers of which the runtime need not be asked more than whether they live.
+    pub(super) fn well_known(&self) -> BTreeSet<String> {
+        let is_doubtful = |runtime_id: &String| {
+            let container =
+                self.by_runtime_id.get(runtime_id).and_then(|id| self.containers.get(id));
+            container.and_then(|it| it.undo.as_ref()).is_some_and(|it| it.doubted_at.is_some())
+        };
+        self.observed.keys().filter(|id| !is_doubtful(id)).cloned().collect()
+    }
+
+    /// A resize that ended in doubt was made, or not, by what the runtime says of the container's resources now.
+    pub(crate) fn confirm_resize(
+        &mut self,
+        id: ContainerId,
+        runtime_id: &str,
+        found: Resources,
+        now: Timestamp,
+        step: &mut Step,
+    ) {
+        let Some(container) = self.containers.get_mut(&id) else { return };
+        let Some(doubted_at) = container.undo.as_mut().and_then(|it| it.doubted_at.as_mut()) else {
+            return;
+        };
+        // A clock that was put back starts the wait anew.
+        *doubted_at = now.min(*doubted_at);
+        let is_at_work = now.duration_since(*doubted_at) < self.doubt_grace;
+        let wanted = container.spec.resources;
+        let Some(undo) = container.undo.take() else { return };
+        if !is_as_before(found, undo.resources, wanted) {
+            return;
+        }
+        if is_at_work {
+            container.undo = Some(undo);
+            step.sync_soon = true;
+            return;
+        }
+        self.go_back(id, runtime_id, undo, now, step);
+        self.observed.insert(runtime_id.to_owned(), Pinning::default());
+    }
+
+    /// The runtime has not made the resize: the container is resized to what it had. Where there is no room for that any more, it shares.
+    fn go_back(
+        &mut self,
+        id: ContainerId,
+        runtime_id: &str,
+        undo: Undo,
+        now: Timestamp,
+        step: &mut Step,
+    ) {
+        let resources = undo.resources;
+        let has_it = |state: &NodeState| {
+            state.containers.get(&id).is_none_or(|it| it.spec.resources == resources)
+        };
+        if has_it(self) {
+            return;
+        }
+        let mut back = self.change(runtime_id, &Change::Back(undo), false, now);
+        let refused = match std::mem::replace(&mut back.answer, Answer::Done) {
+            Answer::Admission(Admission::Refuse(why)) => Some(why),
+            _ => None,
+        };
+        if refused.is_some() {
+            self.share_again(id, resources, &mut back);
+        }
+        let is_back = has_it(self);
+        let Some(container) = self.containers.get_mut(&id) else { return };
+        (container.update, container.undo) = (None, None);
+        let why = match refused {
+            None => NOT_MADE.to_owned(),
+            Some(why) if is_back => {
+                format!("{NOT_MADE}; it shares, as there is no room for what it had: {why}")
+            }
+            Some(why) => format!("{NOT_MADE}; it stays, as it cannot have what it had: {why}"),
+        };
+        let decision = &mut container.decision;
+        decision.outcome = format!("{}; {why}", decision.outcome);
+        let (spec, decision) = (Arc::clone(&container.spec), decision.clone());
+        let message = format!("{}: {why}", container.full_name());
+        back.notes.push(Note::Failure { kind: "resize_failed", message });
+        if !is_back {
+            back.history.push(self.refusal(Some(id), &spec, &decision, Some(resources)));
+        }
+        for entry in back.history.iter_mut().filter(|entry| entry.kind == Kind::Resized) {
+            entry.why.clone_from(&decision.outcome);
+        }
+        step.records.append(&mut back.records);
+        step.records.extend(self.placed_record(id));
+        step.history.append(&mut back.history);
+        step.notes.append(&mut back.notes);
+        step.answers_after_plan = true;
+    }
+
+    /// Shares, with these resources. Where it counts together with others it keeps what it has.
+    fn share_again(&mut self, id: ContainerId, resources: Resources, step: &mut Step) {
+        let Some(container) = self.containers.get(&id) else { return };
+        let mut spec = NewContainer::clone(&container.spec);
+        spec.resources = resources;
+        if self.groups.members.contains_key(&id) || self.is_together(id, &spec) {
+            return;
+        }
+        let Some(held) = self.ledger.lift(id) else { return };
+        let before = self.place_before(id, &held);
+        let (request, _) = self.request(id, &spec);
+        let pool = self.ledger.pools().get(held.pool);
+        let around = pool.map(|it| it.cpus.clone()).unwrap_or_default();
+        if !self.adopt_shared(&request, held.mems.clone(), &around, step) {
+            return self.put_back(id, held, step);
+        }
+        if let Some(container) = self.containers.get_mut(&id) {
+            container.spec = Arc::new(spec);
+            container.decision.asked = render_asked(&request);
+            "shared".clone_into(&mut container.decision.outcome);
+            container.touched = self.steps;
+        }
+        self.remember_home(id);
+        step.notes.extend(self.placed_note(id));
+        step.history.extend(self.resizing(id, before, resources));
     }
 
     /// A container without any place would run unaccounted for, so one that has lost its place shares.
@@ -199,6 +387,49 @@ impl NodeState {
             step.records.extend(self.placed_record(id));
         }
     }
+}
+
+/// Why a resize was undone.
+const NOT_MADE: &str = "the runtime has not made the resize";
+
+/// What a container is to have from now on.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// Kubelet changes this.
+    Update(Resources),
+    /// What it had before.
+    Back(Undo),
+}
+
+impl Change {
+    /// In kubelet's words.
+    fn update(&self) -> Resources {
+        match self {
+            Change::Update(update) => *update,
+            Change::Back(undo) => undo.resources,
+        }
+    }
+
+    /// What it keeps as much of as it can.
+    fn previous(&self, held: &Allocation) -> Previous {
+        match self {
+            Change::Update(_) => Previous { pool: held.pool, exclusive: held.exclusive.clone() },
+            Change::Back(undo) => undo.place.clone(),
+        }
+    }
+}
+
+/// Whether everything that was to change is as before; a runtime that tells nothing of a container's resources does not say so.
+fn is_as_before(found: Resources, before: Resources, wanted: Resources) -> bool {
+    let is = |of: fn(Resources) -> i64| of(wanted) == of(before) || of(found) == of(before);
+    let has_changed =
+        Resources { oom_score_adj: 0, ..wanted } != Resources { oom_score_adj: 0, ..before };
+    found.cpu_shares > 0
+        && has_changed
+        && is(|it| it.cpu_shares)
+        && is(|it| it.cpu_quota)
+        && is(|it| it.cpu_period)
+        && is(|it| it.memory_limit)
 }
 
 /// What kubelet told when it had `before` is older than its resources now, if these are others.

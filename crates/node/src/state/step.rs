@@ -88,7 +88,7 @@ impl NodeState {
             }
             Event::TryResize(id, resources) => self.resize(&id, resources, false, now),
             Event::Resize(id, resources) => self.resize(&id, resources, true, now),
-            Event::Resized(id, is_answered) => self.resized(&id, is_answered),
+            Event::Resized(id, outcome) => self.resized(&id, outcome, now),
             Event::WritesFailed(failed) => self.writes_failed(&failed, now),
             Event::HugePagesRead(now) => self.huge_pages_read(&now),
             Event::WritesLanded(landed) => self.writes_landed(&landed),
@@ -98,10 +98,9 @@ impl NodeState {
             Event::ConfigChanged(config) => self.config_changed(*config, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),
             Event::PreviewStatus(config) => self.preview_status(*config, now),
-            Event::SyncStarted => Step::new(Answer::SyncBasis {
-                basis: self.steps,
-                known: self.observed.keys().cloned().collect(),
-            }),
+            Event::SyncStarted => {
+                Step::new(Answer::SyncBasis { basis: self.steps, known: self.well_known() })
+            }
             Event::Synced(view) => self.synced(&view, now),
             Event::SetMode(mode) => self.set_mode(mode, now),
             Event::PlanMode(mode) => Step::new(Answer::ModePlan(Box::new(self.plan_mode(mode)))),

@@ -22,6 +22,7 @@ mod starting;
 mod together;
 mod turned;
 mod unasked;
+mod undone;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +35,7 @@ use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu, QosClass};
 use bayplan_workload::annotations::Rule;
-use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, Resources};
+use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, ResizeOutcome, Resources};
 use proptest::prelude::*;
 
 use super::*;
@@ -169,7 +170,7 @@ enum Op {
     },
     ResizeEnds {
         which: usize,
-        is_done: bool,
+        outcome: ResizeOutcome,
     },
     WritesFail(u8),
     FailuresArrive,
@@ -220,8 +221,8 @@ fn any_op() -> impl Strategy<Value = Op> {
             .prop_map(|(pod, name, milli, cpus)| Op::Appear { pod, name, milli, cpus }),
         1 => (0u8..8).prop_map(Op::PodEnds),
         3 => (which(), any_milli()).prop_map(|(which, milli)| Op::Resize { which, milli }),
-        3 => (which(), prop::bool::weighted(0.9))
-            .prop_map(|(which, is_done)| Op::ResizeEnds { which, is_done }),
+        3 => (which(), resize_outcome())
+            .prop_map(|(which, outcome)| Op::ResizeEnds { which, outcome }),
         1 => any::<u8>().prop_map(Op::WritesFail),
         1 => Just(Op::FailuresArrive),
         1 => Just(Op::SyncStarts),
@@ -303,6 +304,14 @@ fn chosen(cpus: &str) -> (String, String) {
 const TWO_MIB: Bytes = Bytes(2 << 20);
 
 /// As kubelet computes them.
+fn resize_outcome() -> impl Strategy<Value = ResizeOutcome> {
+    prop_oneof![
+        8 => Just(ResizeOutcome::Done),
+        1 => Just(ResizeOutcome::Failed),
+        1 => Just(ResizeOutcome::Unknown),
+    ]
+}
+
 fn resources(milli: i64) -> Resources {
     Resources {
         cpu_shares: (milli * 1024 / 1000).max(2),
@@ -321,8 +330,8 @@ struct World {
     journal: Vec<String>,
     real: BTreeMap<String, Real>,
     pending: Vec<Pending>,
-    /// Kubelet's updates on their way, with what bayplan wrote into them.
-    updates: Vec<(String, Pinning)>,
+    /// Kubelet's updates on their way, with what bayplan wrote into them, and what the container had before.
+    updates: Vec<(String, Pinning, Resources)>,
     made: usize,
     tickets: u64,
     /// Bits that say which of the next plan's writes fail.
@@ -422,7 +431,7 @@ impl World {
             }
             Op::PodEnds(pod) => self.end_pod(&format!("sandbox{pod}")),
             Op::Resize { which, milli } => self.resize(which, milli),
-            Op::ResizeEnds { which, is_done } => self.resize_ends(which, is_done),
+            Op::ResizeEnds { which, outcome } => self.resize_ends(which, outcome),
             Op::WritesFail(mask) => self.failing = mask,
             Op::FailuresArrive => self.report_failures(),
             Op::SyncStarts => self.start_sync(),
@@ -653,8 +662,9 @@ impl World {
         let Some(real) = self.real.get_mut(&id) else { return };
         match answer {
             Answer::Admission(Admission::Place(pinning)) => {
-                real.spec.resources = real.spec.resources.updated_by(resources(milli));
-                self.updates.push((id, pinning));
+                let before = real.spec.resources;
+                real.spec.resources = before.updated_by(resources(milli));
+                self.updates.push((id, pinning, before));
             }
             Answer::Admission(Admission::PassThrough) => {
                 real.spec.resources = real.spec.resources.updated_by(resources(milli));
@@ -667,14 +677,18 @@ impl World {
     }
 
     /// The update arrives at the runtime, perhaps after others were placed where it is going.
-    fn resize_ends(&mut self, which: usize, is_done: bool) {
+    fn resize_ends(&mut self, which: usize, outcome: ResizeOutcome) {
         let Some(index) = which.checked_rem(self.updates.len()) else { return };
-        let (id, pinning) = self.updates.remove(index);
-        if let Some(real) = self.real.get_mut(&id).filter(|_| is_done) {
-            real.pinning = pinning;
-            self.wrong.remove(&id);
+        let (id, pinning, before) = self.updates.remove(index);
+        match self.real.get_mut(&id) {
+            Some(real) if outcome == ResizeOutcome::Done => {
+                real.pinning = pinning;
+                self.wrong.remove(&id);
+            }
+            Some(real) if outcome == ResizeOutcome::Failed => real.spec.resources = before,
+            _ => {}
         }
-        self.step(Event::Resized(id, is_done));
+        self.step(Event::Resized(id, outcome));
     }
 
     fn report_failures(&mut self) {
@@ -777,7 +791,7 @@ impl World {
         self.pending.retain(|pending| pending.made.is_none() && !pending.is_impossible);
         self.pending.iter_mut().for_each(|pending| pending.is_given_up = true);
         self.failures.clear();
-        let cut_off = self.updates.drain(..).map(|(id, _)| id);
+        let cut_off = self.updates.drain(..).map(|(id, ..)| id);
         self.wrong.extend(cut_off.filter(|id| self.real.contains_key(id)));
         (self.basis, self.view) = (None, None);
         Ok(())
@@ -854,7 +868,7 @@ impl World {
             let Some(real) = self.real.get(runtime_id).filter(|real| real.is_alive) else {
                 continue;
             };
-            let is_under_way = self.updates.iter().any(|(id, _)| id == runtime_id);
+            let is_under_way = self.updates.iter().any(|(id, ..)| id == runtime_id);
             if is_under_way || self.wrong.contains(runtime_id) {
                 continue;
             }

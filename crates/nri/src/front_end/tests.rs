@@ -84,11 +84,14 @@ impl Agent for Scribe {
 
     async fn resize(&self, container_id: &str, resources: Resources) -> Admission {
         self.write(format!("resize: {container_id} to {} shares", resources.cpu_shares));
+        if container_id == "hung" {
+            std::future::pending::<()>().await;
+        }
         Admission::Place(on("2-3"))
     }
 
-    async fn resized(&self, container_id: &str, is_answered: bool) {
-        self.write(format!("resized: {container_id}, answered {is_answered}"));
+    async fn resized(&self, container_id: &str, outcome: ResizeOutcome) {
+        self.write(format!("resized: {container_id}, {outcome:?}"));
     }
 
     fn may_pass(&self, _method: &str, _why: &'static str) -> Result<(), String> {
@@ -197,7 +200,7 @@ async fn a_container_lives_from_its_creation_to_its_end() {
         started: c
         resize: c to 2048 shares
         let go of 2-3 for c
-        resized: c, answered true
+        resized: c, Done
         ended: c
         admit 2: c, attempt 1
         let go of 3 for c
@@ -326,7 +329,7 @@ async fn updates_of_the_nodes_own_are_not_taken_for_kubelets() {
         &expect![[r#"
             resize: old to 1024 shares
             let go of 2-3 for old
-            resized: old, answered true
+            resized: old, Done
             pod resized: p to 512 shares
         "#]],
     )
@@ -351,7 +354,7 @@ async fn what_is_under_way_when_the_connection_ends_is_in_doubt() {
             resize: d to 2 shares
             let go of 2-3 for d
             created 1: Unknown
-            resized: d, answered false
+            resized: d, Unknown
         "#]],
     )
     .await;
@@ -390,6 +393,18 @@ async fn a_creation_that_is_being_decided_when_the_connection_ends_is_in_doubt_a
         stop.cancel();
         running.await.unwrap();
     }
+}
+
+/// The runtime does not wait for the answer; it may be decided all the same.
+#[tokio::test(start_paused = true)]
+async fn an_update_that_is_not_waited_for_is_in_doubt_in_the_end() {
+    let scribe = Scribe::default();
+    let front_end = FrontEnd::new(scribe.clone());
+    let answered = front_end.answer(1, update("hung", 1024, ""));
+    assert!(tokio::time::timeout(Duration::from_secs(2), answered).await.is_err());
+    tokio::time::sleep(UPDATE_MAX).await;
+    let lines = scribe.lines.lock().unwrap().clone();
+    assert_eq!(lines, "resize: hung to 1024 shares\nresized: hung, Unknown\n");
 }
 
 /// What a runtime that does not wait tells of it on its next connection ends nothing that has not been decided yet.

@@ -144,7 +144,14 @@ async fn a_call_that_the_runtime_does_not_take_has_made_nothing() {
         assert_eq!(status.code(), Code::Unavailable, "{status}");
         assert!(status.message().contains(word), "{status}");
         assert_eq!(outcomes(house).await, [expected]);
+        let house = house_of_a_runtime_that_says(frames);
+        soon(house.client().update_container_resources(resize())).await.unwrap_err();
+        house.agent.wait_for(&expected.replace("created #1", "resized main")).await;
     }
+}
+
+fn resize() -> v1::UpdateContainerResourcesRequest {
+    v1::UpdateContainerResourcesRequest { container_id: "main".to_owned(), ..Default::default() }
 }
 
 #[tokio::test]
@@ -154,13 +161,9 @@ async fn a_panic_is_an_unknown_outcome_and_harms_no_other_call() {
     house.agent.break_admission();
     let status = soon(house.client().create_container(create("p", "main"))).await.unwrap_err();
     assert_eq!(status.code(), Code::Internal);
-    let update = v1::UpdateContainerResourcesRequest {
-        container_id: "main".to_owned(),
-        ..Default::default()
-    };
-    let status = soon(house.client().update_container_resources(update)).await.unwrap_err();
+    let status = soon(house.client().update_container_resources(resize())).await.unwrap_err();
     assert_eq!(status.code(), Code::Internal);
-    house.agent.wait_for("resized main answered false").await;
+    house.agent.wait_for("resized main Unknown").await;
     assert_eq!(house.runtime.calls("CreateContainer"), 0);
     let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod_id };
     soon(house.client().stop_pod_sandbox(stop)).await.unwrap();
@@ -179,7 +182,10 @@ async fn the_runtimes_refusals_are_failures_and_its_doubts_are_not() {
     ] {
         let house = house();
         house.runtime.inject("CreateContainer", Fault::Fail(code));
+        house.runtime.inject("UpdateContainerResources", Fault::Fail(code));
         soon(house.client().create_container(create("p", "main"))).await.unwrap_err();
+        soon(house.client().update_container_resources(resize())).await.unwrap_err();
+        house.agent.wait_for(&expected.replace("created #1", "resized main")).await;
         assert_eq!(outcomes(house).await, [expected], "{code}");
     }
 }

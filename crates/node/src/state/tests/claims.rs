@@ -67,7 +67,7 @@ fn play(world: &mut World, step: &str) {
             let (name, milli) = resized.split_once('=').unwrap();
             let at = world.real.keys().position(|id| *id == id_of(world, name)).unwrap();
             world.resize(at, milli.parse().unwrap());
-            world.resize_ends(0, true);
+            world.resize_ends(0, ResizeOutcome::Done);
         }
         [ended] => {
             let id = id_of(world, ended.strip_prefix('-').unwrap());

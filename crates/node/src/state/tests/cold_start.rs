@@ -59,7 +59,7 @@ fn play(world: &mut World, step: &str) {
                     if let Answer::Admission(Admission::Place(told)) = answer {
                         world.real.get_mut(&id).unwrap().pinning = told;
                     }
-                    world.step(Event::Resized(id, true));
+                    world.step(Event::Resized(id, ResizeOutcome::Done));
                 }
             }
         }

@@ -148,7 +148,7 @@ impl Node {
                 why.split("; `bayplan").next().unwrap().to_owned()
             }
             _ => {
-                self.step(Event::Resized(id.to_owned(), true));
+                self.step(Event::Resized(id.to_owned(), ResizeOutcome::Done));
                 "resized".to_owned()
             }
         }

@@ -41,7 +41,7 @@ fn change(world: &mut World, step: &str) {
     if let Some((name, milli)) = step.split_once('=') {
         let at = world.real.keys().position(|id| *id == id_of(world, name)).unwrap();
         world.resize(at, milli.parse().unwrap());
-        world.resize_ends(0, true);
+        world.resize_ends(0, ResizeOutcome::Done);
     } else if let Some(name) = step.strip_prefix('-') {
         let id = id_of(world, name);
         world.real.remove(&id);

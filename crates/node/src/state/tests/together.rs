@@ -70,7 +70,7 @@ impl Node {
         match self.step(Event::Resize(id.to_owned(), to)) {
             Answer::Admission(Admission::Refuse(why)) => Some(why),
             _ => {
-                self.step(Event::Resized(id.to_owned(), true));
+                self.step(Event::Resized(id.to_owned(), ResizeOutcome::Done));
                 None
             }
         }

@@ -508,7 +508,10 @@ fn check_preserved(says: &[(&str, &str)], expected: Expect) {
         panic!("{resized:?}")
     };
     shown.push_str(&format!("resize: {}\n", told(pinning)));
-    shown.push_str(&plan("resized", &state.step(Event::Resized(id.clone(), false), NOW)));
+    shown.push_str(&plan(
+        "resized",
+        &state.step(Event::Resized(id.clone(), ResizeOutcome::Unknown), NOW),
+    ));
     let failed = FailedWrite { container: id.clone(), is_gone: false, withheld: None };
     state.step(Event::WritesFailed(vec![failed]), NOW);
     let details = |ask: Ask<'_>| SeenDetails {

@@ -473,6 +473,7 @@ fn components_with_a_load_that_overloads_are_on_different_cores() {
         expect![[r#"
             n/a/c 2000 bayplan.dev/group=loud: on 1,8
             ~n/a/c 4000: resized
+              loud[0] : 1-3,8, n/a/c on 1-3,8
             n/b/c 4000 bayplan.dev/group=mixed: on 4-6,12
             ~n/a/c 2000: resized
               loud[0] : 1-2, n/a/c on 1-2
