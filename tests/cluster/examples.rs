@@ -33,7 +33,7 @@ const SETUP: Setup = Setup {
         write_driver(root);
     },
 };
-/// A node with a disk, whose configuration is CRI Resource Manager's.
+/// A node with a disk and the configuration of CRI Resource Manager.
 const THROTTLED: Setup = Setup {
     machine: "pack:1 numa:1 core:4 pu:2 mem:16",
     cpus: "7",
