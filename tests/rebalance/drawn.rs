@@ -49,10 +49,10 @@ fn misses(scores: &[Score]) -> Vec<String> {
     if wrong > may_be_wrong {
         misses.push(format!("{wrong} false actions in {days:.1} days, not {may_be_wrong:.0}"));
     }
-    let harmed = scores.iter().chain(&known).filter(|it| it.ratio_worst > WORSE_MAX);
+    let harmed = scores.iter().chain(&known).filter(|it| it.ratio > WORSE_MAX);
     misses.extend(harmed.map(|it| {
-        let worse = 100.0 * (it.ratio_worst - 1.0);
-        format!("{}:{}: p99 {worse:.1} % above doing nothing", it.name, it.worst_seed)
+        let worse = 100.0 * (it.ratio - 1.0);
+        format!("{}: p99 {worse:.1} % above doing nothing", it.name)
     }));
     misses
 }
