@@ -291,4 +291,14 @@ impl Step {
     pub(crate) fn told(entry: Entry) -> Step {
         Step { history: vec![entry], ..Step::new(Answer::Done) }
     }
+
+    /// What follows later from the same event. Its answer counts; what is to be carried out is planned at the end.
+    pub(crate) fn append(&mut self, later: Step) {
+        self.records.extend(later.records);
+        self.history.extend(later.history);
+        self.notes.extend(later.notes);
+        self.answer = later.answer;
+        self.answers_after_plan |= later.answers_after_plan;
+        self.sync_soon |= later.sync_soon;
+    }
 }

@@ -62,13 +62,16 @@ impl NodeState {
                 return self.refuse_ungrouped(step, id, &spec, why, is_final, now);
             }
         };
-        let mut step = self.admit_new(ticket, id, spec, is_final, now, step);
+        let admitted = self.admit_new(ticket, id, spec, is_final, now);
         match (self.containers.contains_key(&id), fitted) {
             (true, fitted) => {
+                // Others of its pod may have made room for it after that once more.
                 NodeState::keep(way, &mut step);
+                step.append(admitted);
                 fitted.into_iter().for_each(|it| self.keep_fitted(it, id, &mut step));
             }
             (false, fitted) => {
+                step.append(admitted);
                 fitted.into_iter().for_each(|it| self.undo_fitted(it));
                 self.undo(way, &mut step);
             }
@@ -100,8 +103,8 @@ impl NodeState {
         spec: NewContainer,
         is_final: bool,
         now: Timestamp,
-        mut step: Step,
     ) -> Step {
+        let mut step = Step::new(Answer::Done);
         let (request, mut warnings) = self.request(id, &spec);
         let (request, cold) = self.as_cold(request, &spec, &mut warnings, now);
         let asked = render_asked(&request);

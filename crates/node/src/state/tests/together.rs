@@ -187,6 +187,33 @@ fn silent_containers_share_the_cpus_of_their_pod() {
     );
 }
 
+/// Of a pod that is wrong about its sum: one of its containers gives its CPUs up for the third, and then moves for it, too.
+#[test]
+fn the_journal_has_the_last_of_two_places_that_an_arrival_gives_a_container_of_its_pod() {
+    check(
+        "pack:1 numa:2 l3:1 core:4 pu:2 mem:8",
+        &[
+            "o/a 3000/3000 1 of 3000/3000 1",
+            "p/a 6000/6000 1 of 6000/6000 0",
+            "p/b 3000/3000 1 of 6000/6000 0",
+            "p/c 5000/5000 1 of 6000/6000 0",
+            "show",
+            "restart",
+        ],
+        expect![[r#"
+            o/a 3000/3000 1 of 3000/3000 1
+            p/a 6000/6000 1 of 6000/6000 0
+            p/b 3000/3000 1 of 6000/6000 0
+            p/c 5000/5000 1 of 6000/6000 0
+              o/a owns 3, cpus 1-2,9, mems 0, 1 GiB
+              p/a shares 0, cpus 0,3,8,10-11, mems 0-1, 1 GiB
+              p/b owns 3, cpus 6,13-14, mems 1, 1 GiB
+              p/c owns 5, cpus 4-5,7,12,15, mems 1, 1 GiB
+            restart
+        "#]],
+    );
+}
+
 /// In a pod without a figure of its own, where one container then asks for as much as all had before.
 #[test]
 fn a_resize_alone_makes_no_container_silent() {
