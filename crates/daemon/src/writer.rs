@@ -116,17 +116,16 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
 struct Stuck(BTreeMap<String, CpuSet>);
 
 impl Stuck {
-    /// What a container that may run everywhere holds is not counted: no container could be given anything.
+    /// A container holds what it has not let go of since its last write that did not fail, less what it may have now. One that was only to get CPUs
+    /// holds up nothing. What a container that may run everywhere holds is not counted: no container could be given anything.
     fn note(&mut self, write: &Write, has_failed: bool) {
-        if !has_failed {
-            self.0.remove(&write.container);
-        } else if let Some(old) = &write.old {
-            let held = old.cpus.difference(&write.new.cpus);
-            // One that was only to get CPUs holds up nothing.
-            match held.is_empty() {
-                true => self.0.remove(&write.container),
-                false => self.0.insert(write.container.clone(), held),
-            };
+        let held = self.0.remove(&write.container).unwrap_or_default();
+        if has_failed {
+            let old = write.old.as_ref().map(|old| old.cpus.clone()).unwrap_or_default();
+            let held = held.union(&old).difference(&write.new.cpus);
+            if !held.is_empty() {
+                self.0.insert(write.container.clone(), held);
+            }
         }
     }
 
@@ -257,6 +256,24 @@ mod tests {
             let mut stuck = Stuck::default();
             stuck.note(&write(pass, "a", old, new), true);
             assert_eq!(stuck.0.len(), expected, "{pass} from `{old}` to `{new}`");
+        }
+    }
+
+    #[test]
+    fn a_container_holds_what_none_of_its_failed_writes_has_made_it_let_go_of() {
+        let mut stuck = Stuck::default();
+        for (old, new, expected) in [
+            ("0-3", "0-1", "2-3"),
+            // The state does not know where it is, or takes it to be where it was told to be.
+            ("0-1", "0", "1-3"),
+            ("?", "0", "1-3"),
+            // It may have some of them again.
+            ("0", "0-2", "3"),
+            ("0-2", "0-3", ""),
+        ] {
+            stuck.note(&write(Pass::Shrink, "a", old, new), true);
+            let held = stuck.0.get("a").map(CpuSet::to_string).unwrap_or_default();
+            assert_eq!(held, expected, "from `{old}` to `{new}`");
         }
     }
 

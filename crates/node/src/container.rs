@@ -52,9 +52,9 @@ pub(crate) struct Container {
     pub(crate) has_doubt: bool,
     /// When the last creation of it ended in doubt; `None` for one that was being created when a restart cut that off.
     pub(crate) doubted_at: Option<Timestamp>,
-    /// What kubelet's own update under way carries.
-    pub(crate) update: Option<Pinning>,
-    /// What it goes back to if the runtime has not made that update; also while it is in doubt how the update ended.
+    /// Kubelet's own updates that are under way.
+    pub(crate) update: Option<UpdatesUnderWay>,
+    /// What it goes back to if the runtime has not made that update; also while it is in doubt how the update ended, or one before it.
     pub(crate) undo: Option<Undo>,
     /// The resize about which kubelet was asked last, if that is not made yet.
     pub(crate) asked: Option<AskedResize>,
@@ -118,12 +118,23 @@ pub(crate) struct AskedResize {
     pub(crate) is_told: bool,
 }
 
+/// Updates of one container by kubelet that are at the runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UpdatesUnderWay {
+    /// What the last of them carries.
+    pub(crate) told: Pinning,
+    /// How many there are.
+    pub(crate) count: u32,
+    /// There have been several at once: the order in which the runtime makes them is not known, so none of them says what holds after it.
+    pub(crate) overlap: bool,
+}
+
 /// What a container had before a resize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Undo {
     pub(crate) resources: Resources,
     pub(crate) place: Previous,
-    /// When the update ended in doubt.
+    /// When an update ended in doubt. One that follows and fails does not settle it.
     pub(crate) doubted_at: Option<Timestamp>,
 }
 

@@ -136,9 +136,14 @@ impl NodeState {
         Some(self.relocation(made.container, By::Room, before, why))
     }
 
-    /// Its CPUs and memory nodes could not be written.
-    pub(crate) fn failed_write(&self, id: ContainerId) -> Option<Entry> {
-        let why = "its CPUs could not be written; the runtime is asked, and it is tried again";
+    /// Its CPUs and memory nodes could not be written, or were not, because another container has not left CPUs of it.
+    pub(crate) fn failed_write(&self, id: ContainerId, is_withheld: bool) -> Option<Entry> {
+        let why = match is_withheld {
+            true => {
+                "it was not given CPUs that another container has not let go of; the runtime is asked, and it is tried again"
+            }
+            false => "its CPUs could not be written; the runtime is asked, and it is tried again",
+        };
         let after = self.place_now(id);
         Some(Entry { who: Some(self.names_of(id)?), after, ..Entry::failure(why.to_owned()) })
     }

@@ -9,7 +9,7 @@ use bayplan_workload::silent::says_memory;
 use bayplan_workload::{Admission, NewContainer, ResizeOutcome, Resources, updated_resources};
 use jiff::Timestamp;
 
-use crate::container::{AskedResize, Undo};
+use crate::container::{AskedResize, Undo, UpdatesUnderWay};
 use crate::decision::{Decision, render_asked};
 use crate::event::{Answer, Note, Step};
 use crate::history::Kind;
@@ -78,8 +78,9 @@ impl NodeState {
         self.settle_group(group, step);
         let is_placed = matches!(step.answer, Answer::Admission(Admission::Place(_)));
         if let Some(told) = self.pinning(id).filter(|_| is_placed) {
-            if let Some(container) = self.containers.get_mut(&id) {
-                container.update = Some(told.clone());
+            let update = self.containers.get_mut(&id).and_then(|it| it.update.as_mut());
+            if let Some(update) = update {
+                update.told = told.clone();
             }
             step.answer = Answer::Admission(Admission::Place(told));
         }
@@ -194,11 +195,12 @@ impl NodeState {
         step.answers_after_plan = true;
         let told = self.pinning(id);
         if let Some(container) = self.containers.get_mut(&id) {
+            let others = container.update.take().map_or(0, |it| it.count);
+            let overlap = others > 0;
             // Of two that are under way at once it is not known which of them has failed.
-            let is_alone = container.update.is_none();
-            let first = container.undo.take().map(|it| Undo { doubted_at: None, ..it });
-            container.undo = first.or(undo).filter(|_| is_alone);
-            container.update = told.clone();
+            container.undo = container.undo.take().or(undo).filter(|_| !overlap);
+            container.update =
+                told.clone().map(|told| UpdatesUnderWay { told, count: others + 1, overlap });
             container.asked = None;
         }
         step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
@@ -216,20 +218,20 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
         let Some(container) = self.containers.get_mut(&id) else { return step };
-        let (carried, undo) = (container.update.take(), container.undo.take());
-        match outcome {
-            ResizeOutcome::Done => {}
+        let (ended, undo) = (container.update.take(), container.undo.take());
+        let rest = ended.clone().map(|it| UpdatesUnderWay { count: it.count - 1, ..it });
+        container.update = rest.filter(|it| it.count > 0);
+        match (outcome, undo) {
+            (ResizeOutcome::Done, _) => {}
             // It was refused, and nothing has changed.
-            ResizeOutcome::Failed if carried.is_none() => {
+            (ResizeOutcome::Failed, undo) if ended.is_none() => {
                 container.undo = undo;
                 return step;
             }
-            ResizeOutcome::Failed => {
-                if let Some(undo) = undo {
-                    self.go_back(id, runtime_id, undo, now, &mut step);
-                }
+            (ResizeOutcome::Failed, Some(undo)) if undo.doubted_at.is_none() => {
+                self.go_back(id, runtime_id, undo, now, &mut step);
             }
-            ResizeOutcome::Unknown => {
+            (ResizeOutcome::Failed | ResizeOutcome::Unknown, undo) => {
                 let undo = undo.filter(|it| it.resources != container.spec.resources);
                 container.undo = undo.map(|it| Undo { doubted_at: Some(now), ..it });
                 if container.undo.is_some() {
@@ -239,6 +241,7 @@ impl NodeState {
                 }
             }
         }
+        let carried = ended.filter(|it| !it.overlap).map(|it| it.told);
         if carried != self.pinning(id) || outcome != ResizeOutcome::Done {
             self.observed.insert(runtime_id.to_owned(), Pinning::default());
             step.answers_after_plan = true;
@@ -276,6 +279,10 @@ impl NodeState {
         step: &mut Step,
     ) {
         let Some(container) = self.containers.get_mut(&id) else { return };
+        // How the update that is under way ends is waited for.
+        if container.update.is_some() {
+            return;
+        }
         let Some(doubted_at) = container.undo.as_mut().and_then(|it| it.doubted_at.as_mut()) else {
             return;
         };

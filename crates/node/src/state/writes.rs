@@ -47,7 +47,7 @@ impl NodeState {
                 Some(id) => {
                     let had = self.before.remove(&write.container);
                     self.held.extend(had.map(|had| (write.container.clone(), had)));
-                    step.history.extend(self.failed_write(id));
+                    step.history.extend(self.failed_write(id, write.withheld.is_some()));
                     if let Some(container) = self.containers.get_mut(&id) {
                         container.touched = self.steps;
                     }

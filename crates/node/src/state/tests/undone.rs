@@ -167,17 +167,38 @@ fn a_resize_in_doubt_is_what_the_runtime_says_that_it_is() {
         Asked(4): 4 on 1-4
     "#]],
     );
-    // Kubelet tries again.
+    // Kubelet tries again, and it is as little known as before whether the first was made.
     check(
         4,
         2,
-        &[Ends(Unknown), Again(2), Ends(Failed)],
+        &[Ends(Unknown), Again(2), Ends(Failed), Asked(4), Asked(4)],
         &expect![[r#"
         created: 4 on 1-4
         Again(2): 2 on 1-2; placed in machine
         Ends(Unknown): 2 on 1-2; asks soon
         Again(2): 2 on 1-2
-        Ends(Failed): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
+        Ends(Failed): 2 on 1-2; asks soon
+        Asked(4): 2 on 1-2; asks soon
+        Asked(4): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
     "#]],
     );
+}
+
+#[test]
+fn a_container_is_told_again_at_each_end_of_two_resizes_at_once() {
+    for last in [Done, Failed, Unknown] {
+        let mut world = small();
+        let id = created(&mut world, 0, 0, 4000);
+        let mut told = Vec::new();
+        for event in [
+            Event::Resize(id.clone(), resources(2000)),
+            Event::Resize(id.clone(), resources(3000)),
+            Event::Resized(id.clone(), Failed),
+            Event::Resized(id.clone(), last),
+        ] {
+            let step = world.state.step(event, Timestamp::UNIX_EPOCH);
+            told.push(step.plan.writes.iter().filter(|it| it.container == id).count());
+        }
+        assert_eq!(told, [1, 1, 1, 1], "the last ends as {last:?}");
+    }
 }
