@@ -50,7 +50,7 @@ use self::plugin::Plugin;
 use self::sight::Sight;
 use crate::node::DAEMON;
 use crate::servers::{ADMIN, Servers};
-use crate::world::{AGENT, apply_manifests, call, kubeconfig, token};
+use crate::world::{apply_manifests, call, kubeconfig, token_on};
 
 /// Of the Kubernetes Node, and of the plugin's entry in the status map.
 const NODE: &str = "n1";
@@ -121,11 +121,9 @@ impl Cluster {
             let path = format!("/api/v1/nodes/{NODE}");
             let object =
                 json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
-            let (status, made) = call(&admin, "PATCH", &path, &object).await;
-            assert_eq!(status, 200, "{made}");
-            let uid = &made["metadata"]["uid"];
-            let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": NODE, "uid": uid });
-            let token = token(&admin, AGENT, Some(bound)).await;
+            let (status, told) = call(&admin, "PATCH", &path, &object).await;
+            assert_eq!(status, 200, "{told}");
+            let token = token_on(&admin, NODE).await;
             (admin, token)
         });
         Cluster { tokio, servers, admin, token }
