@@ -32,7 +32,7 @@ mod world;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_tests::containerd::Programs;
 use bayplan_tests::node::{LIMIT, Node, Placed, SLEEP, Way, allowed_by_kernel};
-use bayplan_tests::process::wait_for;
+use bayplan_tests::process::{Process, wait_for};
 use bayplan_types::{Bytes, QosClass};
 use kube::Client;
 use serde_json::{Value as Json, json};
@@ -159,24 +159,12 @@ impl Cluster {
 }
 
 /// The agent of the node; ends with this value.
-struct Agent(Child);
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.0.kill();
-        let _status = self.0.wait();
-    }
-}
-
-fn start_agent(cluster: &Cluster, node: &Node) -> anyhow::Result<Agent> {
+fn start_agent(cluster: &Cluster, node: &Node) -> anyhow::Result<Process> {
     let file = cluster.access(&cluster.token, "agent.kubeconfig")?;
-    let log = fs::File::create(cluster.servers.path("agent.log"))?;
     let mut command = Command::new(DAEMON);
     command.args(["agent", "--node", NODE, "--accept", "nri-plugins", "--start-within", "0s"]);
     command.arg("--control").arg(node.control()).env("KUBECONFIG", file);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    Ok(Agent(command.spawn()?))
+    Process::start(&mut command, &cluster.servers.path("agent.log"))
 }
 
 /// The node's file as `bayplan import` makes it from the object.
@@ -213,7 +201,7 @@ fn play(cluster: &Cluster, node: &mut Node, program: &Path, case: &Case) -> anyh
         let object = cluster.read(&format!("{POLICIES}/default"));
         Ok((object["status"]["nodes"][NODE]["status"] == "Success").then_some(()))
     })
-    .with_context(|| plugin.words())?;
+    .with_context(|| plugin.process.last_words())?;
     let pods = match case.has_owner {
         true => vec![("kube-system", "system", false), ("default", "owner", true)],
         false => vec![
@@ -224,13 +212,14 @@ fn play(cluster: &Cluster, node: &mut Node, program: &Path, case: &Case) -> anyh
     };
     let mut watched = Vec::new();
     for (namespace, name, owns) in pods {
-        let placed = launch(node, namespace, name, owns).with_context(|| plugin.words())?;
+        let placed =
+            launch(node, namespace, name, owns).with_context(|| plugin.process.last_words())?;
         watched.push((name, placed));
     }
     let sight = Sight::begin(&watched)?;
     println!("under the plugin: {}", sight.said());
     println!("its DaemonSet is deleted, and the object stays");
-    plugin.end()?;
+    plugin.process.end()?;
     let config = if case.is_imported { import(&object, node.dir())? } else { String::new() };
     node.write_config(&config)?;
     node.start_again()?;
