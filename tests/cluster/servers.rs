@@ -74,6 +74,11 @@ impl Servers {
         format!("https://127.0.0.1:{}", self.ports[2])
     }
 
+    /// Of the API server and etcd, while they run.
+    pub(crate) fn pids(&self) -> [Option<u32>; 2] {
+        [&self.api, &self.etcd].map(|it| it.as_ref().map(Child::id))
+    }
+
     /// Signs tokens of service accounts.
     fn make_key(&self) {
         let key = self.path("sa.key");

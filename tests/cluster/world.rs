@@ -155,6 +155,10 @@ impl World {
         .await;
     }
 
+    pub(crate) fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().expect("the agent runs").id()
+    }
+
     pub(crate) fn kill_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             agent.kill().unwrap();

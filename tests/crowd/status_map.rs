@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::agents::client;
 use crate::figures::Figures;
 use crate::nodes::name;
-use crate::servers::ADMIN;
+use crate::servers::{ADMIN, Servers};
 use crate::world::call;
 
 const POLICIES: &str = "/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies";
@@ -35,11 +35,11 @@ struct Node {
 }
 
 /// One change, with a map that has an entry of every node already. Out: a line of figures.
-pub(crate) async fn measure(address: &str, admin: &Client, count: usize) -> String {
+pub(crate) async fn measure(servers: &Servers, admin: &Client, count: usize) -> String {
     configure(admin, 1).await;
     let bytes = Arc::new(AtomicU64::new(0));
     let node = |number: usize| {
-        let client = client(address, ADMIN.to_owned());
+        let client = client(&servers.address(), ADMIN.to_owned());
         Arc::new(Node {
             client,
             name: name(number),
@@ -56,7 +56,8 @@ pub(crate) async fn measure(address: &str, admin: &Client, count: usize) -> Stri
     }
     all_tell(&nodes, 1).await;
     sleep(REOPEN).await;
-    let (before, received) = (Figures::read(admin).await, bytes.load(Ordering::Relaxed));
+    let (before, received) =
+        (Figures::read_soon(servers, admin).await, bytes.load(Ordering::Relaxed));
     let begun = Instant::now();
     configure(admin, 2).await;
     let is_told = all_tell(&nodes, 2).await;
@@ -67,7 +68,7 @@ pub(crate) async fn measure(address: &str, admin: &Client, count: usize) -> Stri
         last = bytes.load(Ordering::Relaxed);
         sleep(Duration::from_secs(2)).await;
     }
-    let now = Figures::read(admin).await;
+    let now = Figures::read_soon(servers, admin).await;
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     let object = call(admin, "GET", &format!("{POLICIES}/default"), &json!(null)).await.1;
     let [events, sent] = {
