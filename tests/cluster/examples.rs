@@ -185,7 +185,8 @@ async fn a_class_of_block_io_throttles(servers: &Servers, admin: &Client) {
     .await;
     let class = json!({ "blockioclass.cri-resource-manager.intel.com/pod": "ThrottledIO" });
     let mut groups = Vec::new();
-    for (name, annotations) in [("throttled", class), ("usual", json!({}))] {
+    // What was written for the last one was written after all of the others.
+    for (name, annotations) in [("usual", json!({})), ("throttled", class)] {
         let container =
             json!({ "name": name, "image": "i", "resources": { "requests": { "cpu": "1" } } });
         let pod = json!({
@@ -207,8 +208,8 @@ async fn a_class_of_block_io_throttles(servers: &Servers, admin: &Client) {
         "default 80".to_owned(),
     ];
     let files = |it: &Group| ["io.max", "io.weight", "io.bfq.weight"].map(|file| it.read(file));
-    until("limit and weight of the class", async || files(&groups[0]) == expected).await;
-    assert_eq!(files(&groups[1]), ["", "default 100", "default 100"]);
+    until("limit and weight of the class", async || files(&groups[1]) == expected).await;
+    assert_eq!(files(&groups[0]), ["", "default 100", "default 100"]);
 }
 
 struct Guide<'a> {

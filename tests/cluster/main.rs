@@ -22,9 +22,11 @@ mod metrics;
 mod node;
 mod policies;
 mod publishing;
+#[allow(dead_code, reason = "the crowd's tests use more of it")]
 mod servers;
 mod storm;
 mod webhook;
+#[allow(dead_code, reason = "the crowd's tests use more of it")]
 mod world;
 
 use std::time::{Duration, Instant};

@@ -36,9 +36,13 @@ pub(crate) fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBu
     built.filter(is_it).map(|it| it.join(name)).find(|it| it.is_file())
 }
 
-/// Says that something is not tested, which is a failure where all is required.
+/// Says that a program is missing, so that something is not tested.
 pub(crate) fn is_missing(what: &str) {
-    let said = format!("{what} is missing; `tests/cluster/build` builds it");
+    is_not_tested(&format!("{what} is missing; `tests/cluster/build` builds it"));
+}
+
+/// Says that something is not tested, which is a failure where all is required.
+pub(crate) fn is_not_tested(said: &str) {
     assert!(std::env::var("BAYPLAN_CLUSTER").as_deref() != Ok("required"), "{said}");
     eprintln!("not tested: {said}");
 }
@@ -72,6 +76,11 @@ impl Servers {
     /// Of the API server.
     pub(crate) fn address(&self) -> String {
         format!("https://127.0.0.1:{}", self.ports[2])
+    }
+
+    /// Of the API server and etcd, while they run.
+    pub(crate) fn pids(&self) -> [Option<u32>; 2] {
+        [&self.api, &self.etcd].map(|it| it.as_ref().map(Child::id))
     }
 
     /// Signs tokens of service accounts.

@@ -33,7 +33,7 @@ const PUBLISHED: &str =
 /// A label of what the machine of the test has.
 const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: {profile.node.kubernetes.io/wide: 'true'}, matchFeatures: [{feature: local.feature, matchExpressions: {bayplan.dev/numa-nodes: {op: Gt, value: ['1']}}}]}]}\n";
 /// The agent's service account.
-pub(crate) const AGENT: &str = "bayplan-agent";
+const AGENT: &str = "bayplan-agent";
 pub(crate) const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
 const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
 /// Far beyond anything that is waited for.
@@ -136,9 +136,7 @@ impl World {
         })
         .await;
         apply_manifests(&admin).await;
-        let bound = call(&admin, "GET", "/api/v1/nodes/n1", &Json::Null).await.1;
-        let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": "n1", "uid": bound["metadata"]["uid"] });
-        let tokens = [token(&admin, AGENT, Some(bound)).await, token(&admin, AGENT, None).await];
+        let tokens = [token_on(&admin, "n1").await, token(&admin, AGENT, None).await];
         let mut node = Node::without_daemon(MACHINE);
         node.spawn_daemon("").await;
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -155,6 +153,10 @@ impl World {
             self.as_unbound("PATCH", &format!("{NODES}/n1"), node.clone()).await.0 == 422
         })
         .await;
+    }
+
+    pub(crate) fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().expect("the agent runs").id()
     }
 
     pub(crate) fn kill_agent(&mut self) {
@@ -456,8 +458,17 @@ impl Drop for World {
     }
 }
 
+/// The agent's on this Node, which has to be there: bound to it.
+pub(crate) async fn token_on(admin: &Client, node: &str) -> String {
+    let (status, told) = call(admin, "GET", &format!("/api/v1/nodes/{node}"), &Json::Null).await;
+    assert_eq!(status, 200, "{told}");
+    let uid = &told["metadata"]["uid"];
+    let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": node, "uid": uid });
+    token(admin, AGENT, Some(bound)).await
+}
+
 /// Of a service account, bound to an object or to nothing.
-pub(crate) async fn token(admin: &Client, account: &str, bound: Option<Json>) -> String {
+async fn token(admin: &Client, account: &str, bound: Option<Json>) -> String {
     let path = &format!("/api/v1/namespaces/bayplan-system/serviceaccounts/{account}/token");
     let mut spec = json!({ "expirationSeconds": 3600 });
     if let Some(bound) = bound {

@@ -7,14 +7,14 @@ use std::time::Duration;
 use bayplan_cluster::{AgentOptions, Converted, FeatureOptions, Question, run_by};
 use futures::{StreamExt as _, stream};
 use kube::{Client, Config};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use tokio::runtime::Builder;
 use tokio::task::{LocalSet, spawn_local};
 use tokio_util::sync::CancellationToken;
 
 use crate::imagined::Imagined;
 use crate::nodes::name;
-use crate::world::{AGENT, call, token, until};
+use crate::world::{call, token_on, until};
 
 const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
 const AT_ONCE: usize = 16;
@@ -52,9 +52,8 @@ impl Crowd {
     ) -> Crowd {
         let clients = (0..count).map(async |number| {
             let node = name(number);
-            let made = call(admin, "GET", &format!("/api/v1/nodes/{node}"), &Json::Null).await.1;
-            let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": node, "uid": made["metadata"]["uid"] });
-            (node, client(address, token(admin, AGENT, Some(bound)).await))
+            let token = token_on(admin, &node).await;
+            (node, client(address, token))
         });
         let clients: Vec<_> = stream::iter(clients).buffer_unordered(AT_ONCE).collect().await;
         let agents = clients.into_iter().map(|(node, client)| {

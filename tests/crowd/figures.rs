@@ -6,13 +6,15 @@ use std::time::Instant;
 
 use kube::Client;
 
+use crate::servers::Servers;
+use crate::world::until;
+
 /// The resources that agents ask for. Kubelets' reports, to the status of Nodes, are counted apart.
 const ASKED: [&str; 5] =
     ["nodes", "bayplanconfigs", "bayplannodes", "noderesourcetopologies", "nodefeatures"];
 /// Those that agents watch.
 const WATCHED: [&str; 2] = ["nodes", "bayplanconfigs"];
 const HEAD: &str = "| Phase | s | Requests | a second | at most | 429 | Kubelets' reports | Node events, KiB | BayplanConfig events, KiB | CPUs used by API server, etcd, agents | MiB of the same |\n|---|---|---|---|---|---|---|---|---|---|---|\n";
-const SERVERS: [&str; 2] = ["kube-apiserver", "etcd"];
 
 /// What there was at a moment, since the API server's start.
 #[derive(Clone, Debug)]
@@ -45,8 +47,8 @@ fn parse(line: &str) -> Option<(&str, BTreeMap<&str, &str>, f64)> {
 
 impl Figures {
     /// Of an API server that has just been started.
-    pub(crate) fn none() -> Figures {
-        let [cpu, resident] = [processes(cpu_seconds), [0.0; 3]];
+    pub(crate) fn none(servers: &Servers) -> Figures {
+        let [cpu, resident] = [processes(servers, cpu_seconds), [0.0; 3]];
         Figures {
             at: Instant::now(),
             requests: BTreeMap::new(),
@@ -59,12 +61,23 @@ impl Figures {
         }
     }
 
-    pub(crate) async fn read(admin: &Client) -> Figures {
-        let mut figures = Figures::none();
-        figures.resident = processes(resident);
+    /// As soon as the API server answers.
+    pub(crate) async fn read_soon(servers: &Servers, admin: &Client) -> Figures {
+        let mut found = None;
+        until("the API server tells its figures", async || {
+            found = Figures::read(servers, admin).await;
+            found.is_some()
+        })
+        .await;
+        found.expect("waited for")
+    }
+
+    /// `None`: the API server does not answer yet.
+    async fn read(servers: &Servers, admin: &Client) -> Option<Figures> {
+        let mut figures = Figures::none(servers);
+        figures.resident = processes(servers, resident);
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
-        // It may not answer yet.
-        let Ok(text) = admin.request_text(request).await else { return figures };
+        let text = admin.request_text(request).await.ok()?;
         for (name, labels, value) in text.lines().filter_map(parse) {
             let label = |key: &str| labels.get(key).copied().unwrap_or_default();
             let resource = label("resource");
@@ -90,7 +103,7 @@ impl Figures {
                 _ => {}
             }
         }
-        figures
+        Some(figures)
     }
 
     fn count(&mut self, labels: &BTreeMap<&str, &str>, value: f64) {
@@ -137,22 +150,10 @@ impl Figures {
     }
 }
 
-/// A value of the servers' processes, which are children of this one, and of this one.
-fn processes(value: impl Fn(u32) -> Option<f64>) -> [f64; 3] {
-    let own = std::process::id();
-    let mut values = [0.0, 0.0, value(own).unwrap_or_default()];
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
-        // `pid (name) state parent ...`, proc_pid_stat(5).
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        let Some((_, rest)) = stat.split_once('(') else { continue };
-        let Some((name, rest)) = rest.rsplit_once(") ") else { continue };
-        let is_child = rest.split(' ').nth(1) == Some(&own.to_string());
-        if let Some(at) = SERVERS.iter().position(|it| *it == name).filter(|_| is_child) {
-            values[at] = value(pid).unwrap_or_default();
-        }
-    }
-    values
+/// A value of API server, etcd, and this process; 0 of one that does not run.
+fn processes(servers: &Servers, value: impl Fn(u32) -> Option<f64>) -> [f64; 3] {
+    let [api, etcd] = servers.pids();
+    [api, etcd, Some(std::process::id())].map(|it| it.and_then(&value).unwrap_or_default())
 }
 
 /// User and system time, which `proc_pid_stat(5)` has in hundredths of a second.

@@ -90,29 +90,30 @@ async fn many_agents_share_one_api_server() {
     let within = START_PER_HUNDRED * u32::try_from(count.div_ceil(100)).unwrap();
     let crowd = Crowd::start(&servers.address(), &admin, count, within).await;
     let name = format!("start, within {} s", within.as_secs());
-    rows.push(phase(&name, &admin, async |_| crowd.all_hold(1)).await);
+    rows.push(phase(&name, &servers, &admin, async |_| crowd.all_hold(1)).await);
     // What follows a start at once: repairs of what was written too early.
     sleep(Duration::from_secs(20)).await;
-    rows.push(rest("rest", &admin).await);
+    rows.push(rest("rest", &servers, &admin).await);
     let rollout = setting("BAYPLAN_CROWD_ROLLOUT", 60);
-    let before = Figures::read(&admin).await;
+    let before = Figures::read_soon(&servers, &admin).await;
     configure(&admin, rollout).await;
     let name = format!("change, rolloutSeconds {rollout}");
-    rows.push(phase_from(before, &name, &admin, async |_| crowd.all_hold(2)).await);
+    rows.push(phase_from(before, &name, &servers, &admin, async |_| crowd.all_hold(2)).await);
     crowd.is_shown(&admin, 2).await;
-    rows.push(rest("rest after it", &admin).await);
+    rows.push(rest("rest after it", &servers, &admin).await);
     servers.stop_api();
     sleep(seconds("BAYPLAN_CROWD_AWAY", 30)).await;
     servers.start_api().await;
     let whole = u64::try_from(count).unwrap();
     let all_watch = async |now: &Figures| now.watches.iter().all(|it| *it >= whole);
-    rows.push(phase_from(Figures::none(), "API server started again", &admin, all_watch).await);
-    rows.push(rest("rest after that", &admin).await);
+    let (name, before) = ("API server started again", Figures::none(&servers));
+    rows.push(phase_from(before, name, &servers, &admin, all_watch).await);
+    rows.push(rest("rest after that", &servers, &admin).await);
     crowd.end();
     beats.abort();
     println!("{count} agents\n{}", figures::render(&rows));
     for size in std::env::var("BAYPLAN_CROWD_MAPS").as_deref().unwrap_or("50,100").split(',') {
-        let row = status_map::measure(&servers.address(), &admin, size.parse().unwrap()).await;
+        let row = status_map::measure(&servers, &admin, size.parse().unwrap()).await;
         println!("status map: {row}");
     }
 }
@@ -135,19 +136,26 @@ async fn configure(admin: &Client, rollout: u64) {
     assert_eq!(told["metadata"]["generation"], if rollout == 0 { 1 } else { 2 }, "{told}");
 }
 
-async fn rest(name: &str, admin: &Client) -> Phase {
+async fn rest(name: &str, servers: &Servers, admin: &Client) -> Phase {
     let (begun, wanted) = (Instant::now(), seconds("BAYPLAN_CROWD_REST", 60));
-    phase(name, admin, async |_| begun.elapsed() >= wanted).await
+    phase(name, servers, admin, async |_| begun.elapsed() >= wanted).await
 }
 
-async fn phase(name: &str, admin: &Client, is_over: impl AsyncFn(&Figures) -> bool) -> Phase {
-    phase_from(Figures::read(admin).await, name, admin, is_over).await
+async fn phase(
+    name: &str,
+    servers: &Servers,
+    admin: &Client,
+    is_over: impl AsyncFn(&Figures) -> bool,
+) -> Phase {
+    let before = Figures::read_soon(servers, admin).await;
+    phase_from(before, name, servers, admin, is_over).await
 }
 
 /// What was asked for until `is_over`.
 async fn phase_from(
     before: Figures,
     name: &str,
+    servers: &Servers,
     admin: &Client,
     is_over: impl AsyncFn(&Figures) -> bool,
 ) -> Phase {
@@ -155,7 +163,7 @@ async fn phase_from(
     let (mut last, mut peak) = (before.clone(), 0.0_f64);
     loop {
         sleep(LOOK).await;
-        let now = Figures::read(admin).await;
+        let now = Figures::read_soon(servers, admin).await;
         peak = peak.max(now.rate_since(&last));
         let is_over = is_over(&now).await;
         if is_over {

@@ -32,7 +32,7 @@ pub(crate) async fn measure(servers: Servers) {
         world.node.burstable(&name, 20).await;
     }
     world.restart_agent().await;
-    let pid = agent();
+    let pid = world.agent_pid();
     sleep(SETTLED).await;
     let before = cpu_seconds(pid).unwrap();
     sleep(REST).await;
@@ -65,21 +65,6 @@ fn pod(name: &str) -> Json {
         "metadata": { "name": name, "labels": { "app": name }, "annotations": { "kubernetes.io/config.mirror": format!("default-{name}"), "note": "x".repeat(2000) } },
         "spec": { "nodeName": "n1", "containers": [container], "volumes": volumes },
     })
-}
-
-/// The agent's pid: a child of this process.
-fn agent() -> u32 {
-    let own = std::process::id().to_string();
-    let pids = fs::read_dir("/proc").unwrap().flatten();
-    let mut pids = pids.filter_map(|it| it.file_name().to_string_lossy().parse::<u32>().ok());
-    let is_it = |pid: &u32| {
-        let read =
-            |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-        let stat = read("stat");
-        let parent = stat.rsplit_once(") ").and_then(|it| it.1.split(' ').nth(1));
-        parent == Some(own.as_str()) && read("cmdline").split('\0').nth(1) == Some("agent")
-    };
-    pids.find(is_it).expect("the agent runs")
 }
 
 /// A line of `proc_pid_status(5)`.

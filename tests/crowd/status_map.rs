@@ -1,8 +1,8 @@
 //! The same change with the status of all nodes in one object, as nri-plugins has it: each node's agent watches the object of its own name and the one named default, and after each change of the
 //! specification merges its own entry into `status.nodes`, which every other agent gets an event for. Tokens are the administrator's, so nothing holds requests off.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::agents::client;
 use crate::figures::Figures;
 use crate::nodes::name;
-use crate::servers::ADMIN;
+use crate::servers::{ADMIN, Servers};
 use crate::world::call;
 
 const POLICIES: &str = "/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies";
@@ -23,6 +23,17 @@ const REOPEN: Duration = Duration::from_secs(5);
 /// A change that takes longer is not waited for.
 const PATIENCE: Duration = Duration::from_secs(900);
 
+/// No event for so long: the last one has come.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// What all watches have got.
+#[derive(Clone, Copy)]
+struct Received {
+    bytes: u64,
+    /// When the last event came.
+    last: Instant,
+}
+
 struct Node {
     client: Client,
     name: String,
@@ -30,22 +41,30 @@ struct Node {
     seen: AtomicI64,
     /// The one that its entry tells.
     told: AtomicI64,
-    /// Bytes that its watches have got.
-    bytes: Arc<AtomicU64>,
+    /// Of all nodes.
+    received: Arc<Mutex<Received>>,
+}
+
+impl Node {
+    /// An event of this size.
+    fn count(&self, bytes: u64) {
+        let mut received = self.received.lock().unwrap();
+        *received = Received { bytes: received.bytes + bytes, last: Instant::now() };
+    }
 }
 
 /// One change, with a map that has an entry of every node already. Out: a line of figures.
-pub(crate) async fn measure(address: &str, admin: &Client, count: usize) -> String {
+pub(crate) async fn measure(servers: &Servers, admin: &Client, count: usize) -> String {
     configure(admin, 1).await;
-    let bytes = Arc::new(AtomicU64::new(0));
+    let received = Arc::new(Mutex::new(Received { bytes: 0, last: Instant::now() }));
     let node = |number: usize| {
-        let client = client(address, ADMIN.to_owned());
+        let client = client(&servers.address(), ADMIN.to_owned());
         Arc::new(Node {
             client,
             name: name(number),
             seen: AtomicI64::new(0),
             told: AtomicI64::new(0),
-            bytes: Arc::clone(&bytes),
+            received: Arc::clone(&received),
         })
     };
     let nodes: Vec<Arc<Node>> = (0..count).map(node).collect();
@@ -56,18 +75,14 @@ pub(crate) async fn measure(address: &str, admin: &Client, count: usize) -> Stri
     }
     all_tell(&nodes, 1).await;
     sleep(REOPEN).await;
-    let (before, received) = (Figures::read(admin).await, bytes.load(Ordering::Relaxed));
+    let before = Figures::read_soon(servers, admin).await;
+    let received_before = received.lock().unwrap().bytes;
     let begun = Instant::now();
     configure(admin, 2).await;
     let is_told = all_tell(&nodes, 2).await;
     let told = begun.elapsed().as_secs_f64();
-    // Until the last event has come.
-    let mut last = 0;
-    while last != bytes.load(Ordering::Relaxed) {
-        last = bytes.load(Ordering::Relaxed);
-        sleep(Duration::from_secs(2)).await;
-    }
-    let now = Figures::read(admin).await;
+    let all = await_last(&received).await;
+    let now = Figures::read_soon(servers, admin).await;
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     let object = call(admin, "GET", &format!("{POLICIES}/default"), &json!(null)).await.1;
     let [events, sent] = {
@@ -83,9 +98,20 @@ pub(crate) async fn measure(address: &str, admin: &Client, count: usize) -> Stri
         "{count} nodes: object {:.1} KiB; after one change all entries told in {told:.1} s{missing}; {events:.0} events of {:.1} MiB (received {:.1} MiB); {:.1} s until the last; CPU s of API server {api:.1}, etcd {etcd:.1}, readers {own:.1}",
         kib(size as u64),
         sent / 1_048_576.0,
-        kib(last - received) / 1024.0,
-        now.seconds_since(&before),
+        kib(all.bytes - received_before) / 1024.0,
+        (all.last - begun).as_secs_f64(),
     )
+}
+
+/// Comes back when no further event is on its way.
+async fn await_last(received: &Mutex<Received>) -> Received {
+    loop {
+        let seen = *received.lock().unwrap();
+        if seen.last.elapsed() >= QUIET {
+            return seen;
+        }
+        sleep(QUIET.saturating_sub(seen.last.elapsed())).await;
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
@@ -129,7 +155,7 @@ async fn watch_once(node: &Arc<Node>, object: &str) -> anyhow::Result<()> {
     let request = http::Request::get(path).body(Vec::new())?;
     let mut lines = std::pin::pin!(node.client.request_stream(request).await?.lines());
     while let Some(line) = lines.try_next().await? {
-        node.bytes.fetch_add(u64::try_from(line.len())?, Ordering::Relaxed);
+        node.count(u64::try_from(line.len())?);
         // Of the metadata, which come before the map.
         let Some((_, rest)) = line.split_once("\"generation\":") else { continue };
         let digits = rest.split(|it: char| !it.is_ascii_digit()).next().unwrap_or_default();

@@ -671,9 +671,9 @@ impl Node {
         })
     }
 
-    /// Those of our pods, and those above them if nothing had made them before us.
+    /// Those of our pods in any namespace, and those above them if nothing had made them before us.
     fn remove_cgroups(&self) -> anyhow::Result<()> {
-        let mut find = "find /sys/fs/cgroup -depth -type d -path '*poddefault-scenario-*' \
+        let mut find = "find /sys/fs/cgroup -depth -type d -path '*pod*-scenario-*' \
                         -exec rmdir {} ';'"
             .to_owned();
         if !self.had_kubepods {

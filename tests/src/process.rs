@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,17 @@ use anyhow::{Context as _, bail, ensure};
 
 /// A process that writes its output to a file; killed when dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
     log: PathBuf,
 }
 
 impl Process {
     /// Starts `command` with its output appended to `log`.
-    pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Process> {
+    ///
+    /// # Errors
+    /// The log cannot be opened, or the program is not there.
+    pub fn start(command: &mut Command, log: &Path) -> anyhow::Result<Process> {
         let file = File::options().create(true).append(true).open(log)?;
         let child = command
             .stdin(Stdio::null())
@@ -28,7 +31,8 @@ impl Process {
         Ok(Process { child, log: log.to_owned() })
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its pid.
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
@@ -47,17 +51,26 @@ impl Process {
         Ok(())
     }
 
-    /// SIGTERM, and the exit code; fails when it does not end within 30 s.
-    pub(crate) fn terminate(&mut self) -> anyhow::Result<i32> {
+    /// SIGTERM, and how it has ended.
+    ///
+    /// # Errors
+    /// It does not end within 30 s.
+    pub fn end(&mut self) -> anyhow::Result<ExitStatus> {
         self.signal("TERM")?;
-        let code = wait_for("the process to end", Duration::from_secs(30), || {
-            Ok(self.child.try_wait()?.and_then(|status| status.code()))
+        let ended = wait_for("the process to end", Duration::from_secs(30), || {
+            Ok(self.child.try_wait()?)
         });
-        code.with_context(|| self.last_words())
+        ended.with_context(|| self.last_words())
+    }
+
+    /// SIGTERM, and the exit code; fails when it does not end within 30 s, or ends by the signal.
+    pub(crate) fn terminate(&mut self) -> anyhow::Result<i32> {
+        let status = self.end()?;
+        status.code().with_context(|| format!("{status}: {}", self.last_words()))
     }
 
     /// The end of its log, for error messages.
-    pub(crate) fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         tail(&self.log)
     }
 }

@@ -1,7 +1,8 @@
 //! A node goes over from nri-plugins to Bayplan with its custom resource still in the API server. Real are etcd, kube-apiserver, containerd 2, the plugin, and containers. What is shown: no container
 //! is moved that need not be, and none is restarted.
 //!
-//! `BAYPLAN_NRI_PLUGIN` names the topology-aware plugin of nri-plugins, as its repository builds it (`make build-plugins`; seen with 0.10.1). Without it nothing is tested, which is said. By its name:
+//! `BAYPLAN_NRI_PLUGIN` names the topology-aware plugin of nri-plugins, as its repository builds it (`make build-plugins`; seen with 0.10.1). Without it nothing is tested, which is said, and a failure with
+//! `BAYPLAN_CLUSTER=required`. By its name:
 //!
 //! ```sh
 //! BAYPLAN_NRI_PLUGIN=/path/to/nri-resource-policy-topology-aware cargo test -p bayplan-tests --test switch -- --nocapture
@@ -32,7 +33,7 @@ mod world;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_tests::containerd::Programs;
 use bayplan_tests::node::{LIMIT, Node, Placed, SLEEP, Way, allowed_by_kernel};
-use bayplan_tests::process::wait_for;
+use bayplan_tests::process::{Process, wait_for};
 use bayplan_types::{Bytes, QosClass};
 use kube::Client;
 use serde_json::{Value as Json, json};
@@ -49,8 +50,8 @@ use tokio::runtime::Runtime;
 use self::plugin::Plugin;
 use self::sight::Sight;
 use crate::node::DAEMON;
-use crate::servers::{ADMIN, Servers};
-use crate::world::{AGENT, apply_manifests, call, kubeconfig, token};
+use crate::servers::{ADMIN, Servers, is_not_tested};
+use crate::world::{apply_manifests, call, kubeconfig, token_on};
 
 /// Of the Kubernetes Node, and of the plugin's entry in the status map.
 const NODE: &str = "n1";
@@ -61,11 +62,11 @@ const SHOWN: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes/n1";
 
 #[test]
 fn a_node_goes_over_from_nri_plugins_and_no_container_moves_that_need_not() {
+    let Some(program) = std::env::var_os("BAYPLAN_NRI_PLUGIN").map(PathBuf::from) else {
+        return is_not_tested("BAYPLAN_NRI_PLUGIN names no plugin of nri-plugins");
+    };
     let tokio = Runtime::new().unwrap();
     let Some(servers) = tokio.block_on(Servers::start()) else { return };
-    let Some(program) = std::env::var_os("BAYPLAN_NRI_PLUGIN").map(PathBuf::from) else {
-        return eprintln!("not tested: BAYPLAN_NRI_PLUGIN names no plugin of nri-plugins");
-    };
     let cluster = Cluster::start(tokio, servers);
     for case in [
         Case {
@@ -121,11 +122,9 @@ impl Cluster {
             let path = format!("/api/v1/nodes/{NODE}");
             let object =
                 json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
-            let (status, made) = call(&admin, "PATCH", &path, &object).await;
-            assert_eq!(status, 200, "{made}");
-            let uid = &made["metadata"]["uid"];
-            let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": NODE, "uid": uid });
-            let token = token(&admin, AGENT, Some(bound)).await;
+            let (status, told) = call(&admin, "PATCH", &path, &object).await;
+            assert_eq!(status, 200, "{told}");
+            let token = token_on(&admin, NODE).await;
             (admin, token)
         });
         Cluster { tokio, servers, admin, token }
@@ -161,24 +160,12 @@ impl Cluster {
 }
 
 /// The agent of the node; ends with this value.
-struct Agent(Child);
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.0.kill();
-        let _status = self.0.wait();
-    }
-}
-
-fn start_agent(cluster: &Cluster, node: &Node) -> anyhow::Result<Agent> {
+fn start_agent(cluster: &Cluster, node: &Node) -> anyhow::Result<Process> {
     let file = cluster.access(&cluster.token, "agent.kubeconfig")?;
-    let log = fs::File::create(cluster.servers.path("agent.log"))?;
     let mut command = Command::new(DAEMON);
     command.args(["agent", "--node", NODE, "--accept", "nri-plugins", "--start-within", "0s"]);
     command.arg("--control").arg(node.control()).env("KUBECONFIG", file);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    Ok(Agent(command.spawn()?))
+    Process::start(&mut command, &cluster.servers.path("agent.log"))
 }
 
 /// The node's file as `bayplan import` makes it from the object.
@@ -215,7 +202,7 @@ fn play(cluster: &Cluster, node: &mut Node, program: &Path, case: &Case) -> anyh
         let object = cluster.read(&format!("{POLICIES}/default"));
         Ok((object["status"]["nodes"][NODE]["status"] == "Success").then_some(()))
     })
-    .with_context(|| plugin.words())?;
+    .with_context(|| plugin.process.last_words())?;
     let pods = match case.has_owner {
         true => vec![("kube-system", "system", false), ("default", "owner", true)],
         false => vec![
@@ -226,13 +213,14 @@ fn play(cluster: &Cluster, node: &mut Node, program: &Path, case: &Case) -> anyh
     };
     let mut watched = Vec::new();
     for (namespace, name, owns) in pods {
-        let placed = launch(node, namespace, name, owns).with_context(|| plugin.words())?;
+        let placed =
+            launch(node, namespace, name, owns).with_context(|| plugin.process.last_words())?;
         watched.push((name, placed));
     }
     let sight = Sight::begin(&watched)?;
     println!("under the plugin: {}", sight.said());
     println!("its DaemonSet is deleted, and the object stays");
-    plugin.end()?;
+    plugin.process.end()?;
     let config = if case.is_imported { import(&object, node.dir())? } else { String::new() };
     node.write_config(&config)?;
     node.start_again()?;

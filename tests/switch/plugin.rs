@@ -2,18 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use anyhow::Context as _;
-use bayplan_tests::node::{LIMIT, Node};
-use bayplan_tests::process::wait_for;
+use bayplan_tests::node::Node;
+use bayplan_tests::process::Process;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::NODE;
 
+/// Killed before its state is unmounted.
 pub(crate) struct Plugin {
-    process: Child,
-    log: PathBuf,
+    pub(crate) process: Process,
     _state: State,
 }
 
@@ -49,8 +48,6 @@ impl Plugin {
         has_isolated: bool,
     ) -> anyhow::Result<Plugin> {
         let dir = node.dir();
-        let log = dir.join("plugin.log");
-        let file = fs::File::create(&log)?;
         let state = State::mount(dir.join("plugin-state"))?;
         let mut command = Command::new(program);
         command.arg("--nri-socket").arg(node.nri_socket()).arg("--kubeconfig").arg(access);
@@ -59,34 +56,9 @@ impl Plugin {
         if has_isolated {
             command.arg("--host-root").arg(copy_machine(&dir.join("plugin-host"))?);
         }
-        command.env("NODE_NAME", NODE).stdin(Stdio::null());
-        command.stdout(file.try_clone()?).stderr(file);
-        let process =
-            command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Plugin { process, log, _state: state })
-    }
-
-    /// SIGTERM, as kubelet ends a pod.
-    pub(crate) fn end(&mut self) -> anyhow::Result<()> {
-        let sent = Command::new("kill").arg(self.process.id().to_string()).status()?;
-        anyhow::ensure!(sent.success(), "SIGTERM was not sent");
-        wait_for("the plugin to end", LIMIT, || Ok(self.process.try_wait()?))?;
-        Ok(())
-    }
-
-    /// The end of its log.
-    pub(crate) fn words(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
-    }
-}
-
-impl Drop for Plugin {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.process.kill();
-        let _status = self.process.wait();
+        command.env("NODE_NAME", NODE);
+        let process = Process::start(&mut command, &dir.join("plugin.log"))?;
+        Ok(Plugin { process, _state: state })
     }
 }
 

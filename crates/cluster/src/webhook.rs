@@ -39,15 +39,15 @@ use self::store::{Kept, Store};
 use crate::said::Said;
 
 /// The API server bounds objects at 3 MiB in JSON.
-const REVIEW_MAX: usize = (BODIES_KIB_MAX as usize) << 10;
+const REVIEW_MAX: usize = 4 << 20;
+/// A usual pod is smaller. Bodies up to this size are bounded by the server's connections, of which each has one; larger ones are read one at a time.
+const SMALL_MAX: usize = 32 << 10;
 /// How often the certificate is looked at: where it is stored, and whether the configuration still trusts it.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// After a look that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// The API server waits no longer for an answer.
 const REVIEW_TIME_MAX: Duration = Duration::from_secs(2);
-/// Of all bodies that have come and are not answered, in KiB: one of the largest, or hundreds of usual pods.
-const BODIES_KIB_MAX: u32 = 4 << 10;
 /// Profiles that are not listed after this time are not waited for: their kind may not be installed.
 const PROFILES_WAIT: Duration = Duration::from_secs(30);
 
@@ -124,48 +124,54 @@ pub(crate) async fn client() -> anyhow::Result<Client> {
 
 fn routes(known: watch::Receiver<Known>) -> Router {
     let review = async move |body: Bytes| review::answer(&body, &known.borrow());
-    let bodies = Arc::new(Semaphore::new(BODIES_KIB_MAX as usize));
     Router::new()
-        .route("/pods", post(review).layer(from_fn_with_state(bodies, bound)))
+        .route("/pods", post(review).layer(from_fn_with_state(Room::default(), bound)))
         .route("/healthz", get(async || "ok\n"))
         .layer(DefaultBodyLimit::max(REVIEW_MAX))
 }
 
-/// Answers while there is room for the body, and in time.
-async fn bound(State(bodies): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+/// What bodies that have come and are not answered may take: a small one always finds its place, a large one waits for those before it. Clones share it.
+#[derive(Clone, Debug)]
+struct Room {
+    large: Arc<Semaphore>,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { large: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+impl Room {
+    /// The body, and the place of a large one. What has not come takes none, however long it says that it will be.
+    async fn read(&self, body: Body) -> Result<(Vec<u8>, Option<SemaphorePermit<'_>>), StatusCode> {
+        let (mut read, mut place) = (Vec::new(), None);
+        let mut parts = body.into_data_stream();
+        while let Some(part) = parts.try_next().await.map_err(|_| StatusCode::BAD_REQUEST)? {
+            let size = read.len() + part.len();
+            if size > REVIEW_MAX {
+                return Err(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+            if size > SMALL_MAX && place.is_none() {
+                let free = self.large.acquire().await;
+                place = Some(free.map_err(|_closed| StatusCode::SERVICE_UNAVAILABLE)?);
+            }
+            read.extend_from_slice(&part);
+        }
+        Ok((read, place))
+    }
+}
+
+/// Answers when there is room for the body, and in time.
+async fn bound(State(room): State<Room>, request: Request, next: Next) -> Response {
     let answered = timeout(REVIEW_TIME_MAX, async {
         let (head, body) = request.into_parts();
-        match read_body(body, &bodies).await {
-            Ok((body, _room)) => next.run(Request::from_parts(head, Body::from(body))).await,
+        match room.read(body).await {
+            Ok((body, _place)) => next.run(Request::from_parts(head, Body::from(body))).await,
             Err(status) => status.into_response(),
         }
     });
     answered.await.unwrap_or_else(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())
-}
-
-/// The body, and its room among all bodies. What has not come takes none, however long it says that it will be.
-async fn read_body(
-    body: Body,
-    bodies: &Semaphore,
-) -> Result<(Vec<u8>, Option<SemaphorePermit<'_>>), StatusCode> {
-    let (mut read, mut room) = (Vec::new(), None::<SemaphorePermit<'_>>);
-    let mut parts = body.into_data_stream();
-    while let Some(part) = parts.try_next().await.map_err(|_| StatusCode::BAD_REQUEST)? {
-        let size = read.len() + part.len();
-        if size > REVIEW_MAX {
-            return Err(StatusCode::PAYLOAD_TOO_LARGE);
-        }
-        let has = room.as_ref().map_or(0, SemaphorePermit::num_permits);
-        let more = u32::try_from(size.div_ceil(1 << 10).saturating_sub(has));
-        let more = bodies.acquire_many(more.unwrap_or(BODIES_KIB_MAX)).await;
-        let more = more.map_err(|_closed| StatusCode::SERVICE_UNAVAILABLE)?;
-        match &mut room {
-            Some(room) => room.merge(more),
-            None => room = Some(more),
-        }
-        read.extend_from_slice(&part);
-    }
-    Ok((read, room))
 }
 
 /// Looks at what is stored, and makes it the server's certificate.

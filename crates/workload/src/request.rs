@@ -97,6 +97,7 @@ pub fn derive_request<'a>(
     wishes.place.near.extend(near_chosen(&asked.numa_nodes));
     wishes.place.affinity = affinities(&asked.affinity, container, others.clone());
     wishes.pod = pod_wishes(container, others, wishes.pod.is_one);
+    wishes.pod.rest = rules.amplification.real_rest(wishes.pod.rest, can_own(pod.qos, &asked));
     wishes.pod.part = share.part;
     let is_claimed = !wishes.claimed.is_empty();
     let (demand, wishes) = match is_claimed {
@@ -118,6 +119,12 @@ pub fn derive_request<'a>(
     };
     warnings.extend(without_effect(container, &asked, &request, rules));
     (request, warnings)
+}
+
+/// Whether containers of its pod that are still to come can have CPUs of their own; they are taken to ask as it does.
+fn can_own(pod: Option<QosClass>, asked: &Asked) -> bool {
+    let is_all_shared = asked.prefer_shared_cpus == Some(true);
+    !is_all_shared && (pod == Some(QosClass::Guaranteed) || asked.has_own_qos)
 }
 
 /// The NUMA nodes that Koordinator's scheduler has chosen, if it has.

@@ -62,14 +62,23 @@ impl Default for Amplification {
 impl Amplification {
     /// The same in CPU time of the machine.
     pub fn real(self, demand: Demand) -> Demand {
-        let percent = u64::try_from(self.percent).unwrap_or(u64::MAX).max(100);
         match demand.shared() {
-            Some(MilliCpu(shared)) if demand.exclusive() == 0 => {
-                let real = shared.saturating_mul(100).div_ceil(percent);
-                Demand::new(0, Some(MilliCpu(real)))
-            }
+            Some(shared) if demand.exclusive() == 0 => Demand::new(0, Some(self.divide(shared))),
             _ => demand,
         }
+    }
+
+    /// The same of what is still to come of a pod. Where its containers `can_own` CPUs, how whole ones are split is not known, so they count as requested.
+    pub(crate) fn real_rest(self, rest: MilliCpu, can_own: bool) -> MilliCpu {
+        match can_own && rest.whole_cpus() > 0 {
+            true => rest,
+            false => self.divide(rest),
+        }
+    }
+
+    fn divide(self, MilliCpu(amplified): MilliCpu) -> MilliCpu {
+        let percent = u64::try_from(self.percent).unwrap_or(u64::MAX).max(100);
+        MilliCpu(amplified.saturating_mul(100).div_ceil(percent))
     }
 }
 

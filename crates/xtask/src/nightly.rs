@@ -1,6 +1,7 @@
 //! `cargo xtask nightly`: the tests for which a change does not wait, one after the other. In: names of parts; none are all. Out: the log of each below
-//! `target/nightly`, a table, and a failure where a part has failed. A part that fails does not stop the others.
+//! `target/nightly`, a table, and a failure where a part has failed. A part that fails does not stop the others; one that this machine lacks something for is not run.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,7 +15,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), crowd (5,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins, where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -27,7 +28,7 @@ const CHAOS_ROUNDS: &str = "20000";
 const SIGKILL_ROUNDS: &str = "5000";
 const SOAK_MINUTES: &str = "30";
 const STORM_PODS: &str = "1000";
-const CROWD: &str = "5000";
+const CROWD: &str = "1000";
 /// Random machines, each with a history, of each property of the ledger.
 const PROPERTY_CASES: &str = "20000";
 const NRI_ROUNDS: &str = "3000";
@@ -35,26 +36,40 @@ const FUZZ_SECONDS: u32 = 600;
 /// What takes longer hangs: twice the longest.
 const LIMIT: &str = "6h";
 
+/// The topology-aware plugin of nri-plugins.
+const PLUGIN: &str = "BAYPLAN_NRI_PLUGIN";
+const NEEDS_PLUGIN: &str =
+    "BAYPLAN_NRI_PLUGIN to name nri-resource-policy-topology-aware, as nri-plugins builds it";
+
 /// One program, with the name of its log.
 struct Part {
     name: String,
     command: Command,
     /// What the log has to say in the end, besides that the program says it is well.
     must_say: &'static str,
+    /// What it needs and this machine lacks, so that it is not run.
+    lacks: Option<&'static str>,
 }
 
 impl Part {
     fn new(name: impl Into<String>, command: Command) -> Part {
-        Part { name: name.into(), command, must_say: "" }
+        Part { name: name.into(), command, must_say: "", lacks: None }
     }
 }
 
 /// How one has ended.
 struct Verdict {
     name: String,
-    /// What went wrong.
-    failure: Option<String>,
+    outcome: Outcome,
     took: Duration,
+}
+
+enum Outcome {
+    Passed,
+    /// What went wrong.
+    Failed(String),
+    /// What it needs.
+    NotRun(&'static str),
 }
 
 pub(crate) fn run(wanted: &[&str]) -> anyhow::Result<()> {
@@ -69,7 +84,7 @@ pub(crate) fn run(wanted: &[&str]) -> anyhow::Result<()> {
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let verdicts = run_parts(parts, &dir);
     print!("\n{}", render(&verdicts));
-    let failed = verdicts.iter().filter(|it| it.failure.is_some()).count();
+    let failed = verdicts.iter().filter(|it| matches!(it.outcome, Outcome::Failed(_))).count();
     ensure!(
         failed == 0,
         "{failed} of {} parts failed; logs are in {}",
@@ -159,10 +174,15 @@ fn crowd_and_switch() -> [Part; 2] {
         must_say: count,
         ..Part::new(name, command)
     };
-    [
-        said("test result: ok. 2 passed", "crowd", crowd),
-        said("test result: ok. 1 passed", "switch", test(&[], "switch")),
-    ]
+    let switch = said("test result: ok. 1 passed", "switch", test(&[], "switch"));
+    let lacks = lacks_plugin(std::env::var_os(PLUGIN).as_deref());
+    [said("test result: ok. 2 passed", "crowd", crowd), Part { lacks, ..switch }]
+}
+
+/// What is lacking where this names no program.
+fn lacks_plugin(named: Option<&OsStr>) -> Option<&'static str> {
+    let is_there = named.is_some_and(|it| Path::new(it).is_file());
+    (!is_there).then_some(NEEDS_PLUGIN)
 }
 
 /// Those that are wanted by their own name, or by that before a dash.
@@ -213,10 +233,17 @@ fn run_parts(parts: Vec<Part>, dir: &Path) -> Vec<Verdict> {
     let count = parts.len();
     let run = |(index, part): (usize, Part)| {
         let log = dir.join(&part.name).with_extension("log");
+        if let Some(needs) = part.lacks {
+            let outcome = Outcome::NotRun(needs);
+            return Verdict { name: part.name, outcome, took: Duration::ZERO };
+        }
         println!("nightly: {} of {count}: {}, see {}", index + 1, part.name, log.display());
         let begun = Instant::now();
-        let failure = run_part(&part, &log).err().map(|error| format!("{error:#}"));
-        let verdict = Verdict { name: part.name, failure, took: begun.elapsed() };
+        let outcome = match run_part(&part, &log) {
+            Ok(()) => Outcome::Passed,
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+        };
+        let verdict = Verdict { name: part.name, outcome, took: begun.elapsed() };
         print!("nightly: {}", render(std::slice::from_ref(&verdict)));
         verdict
     };
@@ -246,14 +273,20 @@ fn run_part(part: &Part, log: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line for each.
+/// A line for each; those that were not run come last.
 fn render(verdicts: &[Verdict]) -> String {
+    let is_run = |it: &&Verdict| !matches!(it.outcome, Outcome::NotRun(_));
+    let (run, not_run): (Vec<&Verdict>, Vec<&Verdict>) = verdicts.iter().partition(is_run);
     let line = |it: &Verdict| {
-        let (minutes, failure) = (it.took.as_secs().div_ceil(60), it.failure.as_deref());
-        let verdict = failure.map_or("ok".to_owned(), |why| format!("FAILED: {why}"));
+        let minutes = it.took.as_secs().div_ceil(60);
+        let verdict = match &it.outcome {
+            Outcome::Passed => "ok".to_owned(),
+            Outcome::Failed(why) => format!("FAILED: {why}"),
+            Outcome::NotRun(needs) => format!("not run: needs {needs}"),
+        };
         format!("{:20} {minutes:4} min  {verdict}\n", it.name)
     };
-    verdicts.iter().map(line).collect()
+    run.into_iter().chain(not_run).map(line).collect()
 }
 
 #[cfg(test)]
@@ -283,6 +316,29 @@ mod tests {
             lines[1..],
             ["FAILED: exit status: 127", "FAILED: it does not say `1 passed`", "ok"]
         );
+    }
+
+    #[test]
+    fn a_part_that_lacks_something_is_not_run_and_says_what_it_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        let lacking = Part { lacks: Some("a plugin"), ..part("lacking", "exit 3") };
+        let told = render(&run_parts(vec![lacking, part("good", "true")], dir.path()));
+        let lines: Vec<&str> = told.lines().map(|it| it.split_once(" min  ").unwrap().1).collect();
+        assert_eq!(lines, ["ok", "not run: needs a plugin"]);
+        assert!(!dir.path().join("lacking.log").exists());
+    }
+
+    #[test]
+    fn the_switch_needs_a_program_that_is_there() {
+        let program = std::env::current_exe().unwrap();
+        for (named, is_there) in [
+            (None, false),
+            (Some(OsStr::new("")), false),
+            (Some(OsStr::new("/no/such/program")), false),
+            (Some(program.as_os_str()), true),
+        ] {
+            assert_eq!(lacks_plugin(named).is_none(), is_there, "{named:?}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::pods::{POD_PATH, Tally, live};
 use crate::node::{DAEMON, Node, kubelet};
 use crate::servers::Servers;
-use crate::world::{AGENT, call, kubeconfig, token, until};
+use crate::world::{call, kubeconfig, token_on, until};
 
 /// Labels of its own for what these flags stand for together.
 const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: {profile.node.kubernetes.io/vector: 'true'}, matchFeatures: [{feature: cpu.cpuid, matchExpressions: {AESNI: {op: Exists}, AVX512BW: {op: Exists}, VMX: {op: Exists}}}, {feature: cpu.pstate, matchExpressions: {turbo: {op: IsTrue}}}, {feature: kernel.config, matchExpressions: {NO_HZ: {op: Exists}}}]}]}\n";
@@ -62,8 +62,8 @@ impl StormNode {
     ) -> StormNode {
         let path = format!("/api/v1/nodes/{name}");
         let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
-        let (status, made) = call(admin, "PATCH", &path, &object).await;
-        assert_eq!(status, 200, "{made}");
+        let (status, told) = call(admin, "PATCH", &path, &object).await;
+        assert_eq!(status, 200, "{told}");
         let amounts = json!({ "cpu": setup.cpus, "memory": "128Gi", "pods": "200" });
         let ready = json!([{ "type": "Ready", "status": "True" }]);
         let state = json!({ "status": { "capacity": amounts, "allocatable": amounts, "conditions": ready } });
@@ -77,9 +77,8 @@ impl StormNode {
         let mut node = Node::without_daemon(setup.machine);
         (setup.files)(&node.host_root());
         node.spawn_daemon(setup.config).await;
-        let bound = json!({ "kind": "Node", "apiVersion": "v1", "name": name, "uid": made["metadata"]["uid"] });
-        let token = token(admin, AGENT, Some(bound)).await;
         let file = servers.path(&format!("agent.{name}.kubeconfig"));
+        let token = token_on(admin, name).await;
         fs::write(&file, kubeconfig(&servers.address(), &token)).unwrap();
         let mut command = Command::new(DAEMON);
         command.args(["agent", "--node", name, "--publish", setup.publish]);

@@ -181,26 +181,42 @@ async fn answer(address: SocketAddr, length: usize, body: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
+/// Bodies that are announced and do not come: with its beginning alone (issue 34), up to the bound of small ones, beyond it, and nearly whole. None keeps a usual review waiting, and
+/// large ones are read one after the other.
 #[tokio::test]
-async fn bodies_that_do_not_come_end_and_others_wait_for_their_room() {
+async fn bodies_that_do_not_come_end_and_only_large_ones_wait_for_each_other() {
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = tcp.local_addr().unwrap();
     let routes = routes(watch::channel(Known::default()).1);
     let served = tokio::spawn(async move { axum::serve(tcp, routes).await });
-    // Issue 34: one that only said how long it would be had the room of all, too.
-    let most = "x".repeat(REVIEW_MAX - 1);
-    for (begin, others_wait) in [("{", false), (most.as_str(), true)] {
-        let (begun, begin) = (std::time::Instant::now(), begin.to_owned());
-        let stalled = tokio::spawn(async move { answer(address, REVIEW_MAX, &begin).await });
+    let (small, padding) = (review(), " ".repeat(SMALL_MAX));
+    let large = format!("{small}{padding}");
+    for (count, length, large_waits) in [
+        (1, 1, false),
+        (200, SMALL_MAX, false),
+        (1, SMALL_MAX + 1, true),
+        (200, SMALL_MAX + 1, true),
+        (1, REVIEW_MAX - 1, true),
+    ] {
+        let (begun, begin) = (std::time::Instant::now(), "x".repeat(length));
+        let stalled = (0..count).map(|_| {
+            let begin = begin.clone();
+            tokio::spawn(async move { answer(address, REVIEW_MAX, &begin).await })
+        });
+        let stalled: Vec<_> = stalled.collect();
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let small = answer(address, review().len(), &review()).await;
-        assert_eq!(small, "HTTP/1.1 200 OK");
+        assert_eq!(answer(address, small.len(), &small).await, "HTTP/1.1 200 OK");
         let took = begun.elapsed();
-        assert_eq!(took >= REVIEW_TIME_MAX, others_wait, "{took:?}");
-        assert_eq!(stalled.await.unwrap(), "HTTP/1.1 503 Service Unavailable");
+        assert!(took < REVIEW_TIME_MAX, "{count} of {length}: {took:?}");
+        assert_eq!(answer(address, large.len(), &large).await, "HTTP/1.1 200 OK");
+        let took = begun.elapsed();
+        assert_eq!(took >= REVIEW_TIME_MAX, large_waits, "{count} of {length}: {took:?}");
+        for it in stalled {
+            assert_eq!(it.await.unwrap(), "HTTP/1.1 503 Service Unavailable");
+        }
     }
-    let large = answer(address, REVIEW_MAX + 1, &"x".repeat(REVIEW_MAX + 1)).await;
-    assert_eq!(large, "HTTP/1.1 413 Payload Too Large");
+    let most = answer(address, REVIEW_MAX + 1, &"x".repeat(REVIEW_MAX + 1)).await;
+    assert_eq!(most, "HTTP/1.1 413 Payload Too Large");
     served.abort();
 }
 

@@ -198,6 +198,36 @@ fn amplified_requests_of_sharers_are_divided() {
     }
 }
 
+/// What is still to come of the pod is in the same CPU time as the container's demand; CPUs that its other containers may own are not amplified.
+#[test]
+fn the_amplified_rest_of_a_pod_is_divided() {
+    use QosClass::{Burstable, Guaranteed};
+    for (percent, qos, prefers_shared, whole, expected) in [
+        (100, Burstable, false, 3000, 2000),
+        (150, Burstable, false, 3000, 1334),
+        (150, Guaranteed, false, 3000, 2000),
+        (150, Guaranteed, true, 3000, 1334),
+        (150, Guaranteed, false, 1500, 334),
+        (150, Burstable, false, 1000, 0),
+    ] {
+        let written = |milli: i64| cpu(milli * 1024 / 1000, milli * 100);
+        let container = NewContainer {
+            pod: Pod { qos: Some(qos), resources: written(whole), ..Pod::default() },
+            resources: written(1000),
+            ..NewContainer::default()
+        };
+        let rules = RequestRules {
+            amplification: Amplification { percent },
+            prefer_shared_cpus: prefers_shared,
+            ..RequestRules::default()
+        };
+        let (request, _) =
+            derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+        let found = request.wishes.pod.rest;
+        assert_eq!(found, MilliCpu(expected), "{percent} {qos:?} {prefers_shared} {whole}");
+    }
+}
+
 #[test]
 fn absurd_settings_are_treated_as_not_set() {
     let absurd = Resources {
