@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use bayplan_host::kernel::{DiskKernel, Kernel};
-use bayplan_host::{SPEED_SELECT, read_speed_select};
+use bayplan_host::read_speed_select;
 use bayplan_isst::NodeDevice;
 use bayplan_topology::Snapshot;
+use bayplan_types::SPEED_SELECT_DEVICE;
 use nix::errno::Errno;
 
 /// Files and device of a node.
@@ -32,7 +33,9 @@ impl NodeKernel {
         if self.device.is_none() {
             match NodeDevice::open(&self.root) {
                 Ok(device) => self.device = Some(device),
-                Err(Errno::ENODEV) if self.root.join(SPEED_SELECT).is_dir() => return Ok(None),
+                Err(Errno::ENODEV) if self.root.join(SPEED_SELECT_DEVICE).is_dir() => {
+                    return Ok(None);
+                }
                 Err(errno) => return Err(errno),
             }
         }
@@ -42,7 +45,7 @@ impl NodeKernel {
 
 /// The name of a setting of the device; `None`: it is a file.
 fn setting_of(path: &str) -> Option<&str> {
-    path.strip_prefix(SPEED_SELECT)?.strip_prefix('/')
+    path.strip_prefix(SPEED_SELECT_DEVICE)?.strip_prefix('/')
 }
 
 impl Kernel for NodeKernel {
@@ -116,7 +119,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("sys")).unwrap();
         fs::write(root.path().join("sys/a"), "1").unwrap();
-        let name = format!("{SPEED_SELECT}/0.0/core_power");
+        let name = format!("{SPEED_SELECT_DEVICE}/0.0/core_power");
         let mut kernel = NodeKernel::open(root.path()).unwrap();
         let read = |kernel: &mut NodeKernel| kernel.read_all(&["sys/a", &name, "sys/a"]);
         let one = || Ok("1".to_owned());

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use bayplan_enforcement::{Original, Slot};
 use bayplan_host::kernel_files::{Entry, KernelFiles};
 use bayplan_host::{
-    Depth, ReadError, SPEED_SELECT, capture, read_claimed_cpus, read_snapshot, read_speed_select,
+    Depth, ReadError, capture, read_claimed_cpus, read_snapshot, read_speed_select,
     write_speed_select,
 };
 use bayplan_topology::{Snapshot, Topology, derive};
-use bayplan_types::{CpuSet, SpeedSelect};
+use bayplan_types::{CpuSet, SPEED_SELECT_DEVICE, SpeedSelect};
 
 use crate::enforcer::read_originals;
 use crate::node_kernel::{NodeKernel, ask_speed_select};
@@ -207,7 +207,7 @@ impl Before {
                 domain.cores.iter_mut().for_each(|core| core.clos = None);
                 continue;
             }
-            let dir = format!("{SPEED_SELECT}/{}", domain.name);
+            let dir = format!("{SPEED_SELECT_DEVICE}/{}", domain.name);
             if let Some(was) = self.original(&format!("{dir}/core_power")) {
                 domain.core_power = was.parse().ok();
             }
@@ -386,18 +386,18 @@ mod tests {
                 let package =
                     format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
                 fs::write(scene.root.path().join(package), "0\n").unwrap();
-                let core = format!("{SPEED_SELECT}/cpu{cpu}@0/core");
+                let core = format!("{SPEED_SELECT_DEVICE}/cpu{cpu}@0/core");
                 let core = scene.root.path().join(core);
                 fs::create_dir_all(core.parent().unwrap()).unwrap();
                 fs::write(core, format!("0.0/core{cpu}\n")).unwrap();
             }
             for (name, text) in now {
-                let path = scene.root.path().join(format!("{SPEED_SELECT}/0.0/{name}"));
+                let path = scene.root.path().join(format!("{SPEED_SELECT_DEVICE}/0.0/{name}"));
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, format!("{text}\n")).unwrap();
             }
             let original = |value: &str| Original { form: Form::Text, value: value.to_owned() };
-            let slot = |name: &str| Slot::file(format!("{SPEED_SELECT}/0.0/{name}"));
+            let slot = |name: &str| Slot::file(format!("{SPEED_SELECT_DEVICE}/0.0/{name}"));
             let before = before.iter().map(|(name, value)| (slot(name), original(value)));
             scene.originals.remember(&before.collect()).unwrap();
             assert_eq!(scene.priorities(), (expected.map(str::to_owned), None));

@@ -9,15 +9,12 @@
 use std::collections::BTreeMap;
 
 use bayplan_types::fold::name_cpus;
-use bayplan_types::{CorePower, CpuSet, PowerCore, PowerDomain, SpeedSelect};
+use bayplan_types::{
+    CLOS_MHZ_STEP, CorePower, CpuSet, PowerCore, PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect,
+};
 
 use crate::power::PowerClass;
 use crate::setting::{Form, Setting, Settings, Slot};
-
-/// The device, below the root; its settings are as files below it.
-const DEVICE: &str = "dev/isst_interface";
-/// The register of a class has steps of 100 MHz.
-const STEP_MHZ: u32 = 100;
 
 /// What is wanted of a class of service. What is `None` stays as it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +60,7 @@ pub fn settings_for_speed_select(
         Some(Err(why)) => return (Settings::new(), vec![format!("Speed Select: {why}")]),
         None => {
             let why = format!(
-                "Speed Select: there is no /{DEVICE}; the processor has none, or the driver isst_tpmi is not loaded"
+                "Speed Select: there is no /{SPEED_SELECT_DEVICE}; the processor has none, or the driver isst_tpmi is not loaded"
             );
             return (Settings::new(), vec![why]);
         }
@@ -137,7 +134,7 @@ impl<'a> Asked<'a> {
                 "class \"{name}\" on {cpus}: class of service {other}: class \"{best}\" has {clos} on the same core, which counts"
             ));
         }
-        let path = format!("{DEVICE}/{}/core{}/clos", domain.name, core.number);
+        let path = format!("{SPEED_SELECT_DEVICE}/{}/core{}/clos", domain.name, core.number);
         let reason = format!("class \"{best}\": class of service");
         put(settings, path, Form::Text, clos.to_string(), name_cpus(&core.cpus), reason);
     }
@@ -153,12 +150,12 @@ fn domain_settings(
         problems.push(format!("power domain {}: the processor has no core power", domain.name));
         return;
     }
-    let dir = format!("{DEVICE}/{}", domain.name);
+    let dir = format!("{SPEED_SELECT_DEVICE}/{}", domain.name);
     let unit = || format!("power domain {}", domain.name);
     for (number, ClosWish { min_mhz, max_mhz, weight }) in &wish.clos {
         let dir = format!("{dir}/clos{number}");
         let reason = |what: &str| format!("class of service {number}: {what}");
-        let whole = |mhz: &u32| (mhz / STEP_MHZ * STEP_MHZ).to_string();
+        let whole = |mhz: &u32| (mhz / CLOS_MHZ_STEP * CLOS_MHZ_STEP).to_string();
         if let Some(mhz) = min_mhz {
             let form = Form::Lowest { highest: format!("{dir}/max_mhz") };
             let path = format!("{dir}/min_mhz");
@@ -227,7 +224,7 @@ mod tests {
         let assigned = assigned.collect();
         let (settings, problems) = settings_for_speed_select(&known, wish, offer, &assigned);
         let lines = settings.iter().map(|(slot, Setting { value, unit, reason, .. })| {
-            let path = slot.path.strip_prefix(DEVICE).unwrap();
+            let path = slot.path.strip_prefix(SPEED_SELECT_DEVICE).unwrap();
             format!("{path} {value} ({unit}: {reason})\n")
         });
         let problems = problems.iter().map(|it| format!("! {it}\n"));

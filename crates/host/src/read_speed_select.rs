@@ -8,15 +8,13 @@ use std::str::FromStr;
 
 use bayplan_types::{
     CLOS_COUNT, ClosLimits, CpuId, CpuSet, PackageId, PerformanceProfile, PowerCore, PowerDomain,
-    SpeedSelect,
+    SPEED_SELECT_DEVICE, SpeedSelect,
 };
 use nix::errno::Errno;
 
 use crate::kernel::Kernel;
 use crate::kernel_files::plain_number;
 
-/// Below the root, without a slash in front.
-pub const SPEED_SELECT: &str = "dev/isst_interface";
 const CPUS: &str = "sys/devices/system/cpu";
 
 /// What is said of the CPUs that are online; `None`: there is no device.
@@ -27,7 +25,7 @@ pub fn read_speed_select(kernel: &mut dyn Kernel) -> Option<Result<SpeedSelect, 
     let mut cores: BTreeMap<String, BTreeMap<u16, CpuSet>> = BTreeMap::new();
     let mut refusal = None;
     for (cpu, package) in read_packages(kernel) {
-        match kernel.read(&format!("{SPEED_SELECT}/cpu{cpu}@{package}/core")) {
+        match kernel.read(&format!("{SPEED_SELECT_DEVICE}/cpu{cpu}@{package}/core")) {
             Ok(text) => {
                 let (domain, core) = text.trim().split_once("/core")?;
                 let core: u16 = core.parse().ok()?;
@@ -54,10 +52,10 @@ fn why(errno: Errno) -> String {
     match errno {
         Errno::EOPNOTSUPP => "the driver asks this processor by mailboxes, which Bayplan does not speak; processors since Granite Rapids and Sierra Forest have TPMI".to_owned(),
         Errno::EACCES | Errno::EPERM => format!(
-            "/{SPEED_SELECT} refuses this process ({errno}); it takes root with CAP_SYS_ADMIN, and a unit or a container that allows the device"
+            "/{SPEED_SELECT_DEVICE} refuses this process ({errno}); it takes root with CAP_SYS_ADMIN, and a unit or a container that allows the device"
         ),
-        Errno::ENOTTY => format!("/{SPEED_SELECT} is another device"),
-        errno => format!("/{SPEED_SELECT}: {errno}"),
+        Errno::ENOTTY => format!("/{SPEED_SELECT_DEVICE} is another device"),
+        errno => format!("/{SPEED_SELECT_DEVICE}: {errno}"),
     }
 }
 
@@ -75,7 +73,7 @@ fn read_packages(kernel: &mut dyn Kernel) -> Vec<(CpuId, PackageId)> {
 }
 
 fn read_domain(kernel: &mut dyn Kernel, name: String, cores: BTreeMap<u16, CpuSet>) -> PowerDomain {
-    let dir = format!("{SPEED_SELECT}/{name}");
+    let dir = format!("{SPEED_SELECT_DEVICE}/{name}");
     let features = kernel.read(&format!("{dir}/features")).unwrap_or_default();
     let is_on = |feature: &str| features.split_ascii_whitespace().any(|it| it == feature);
     let clos = (0..CLOS_COUNT).map_while(|number| {
@@ -115,7 +113,7 @@ pub fn write_speed_select(facts: &SpeedSelect) -> Vec<(String, String)> {
     for domain in &facts.domains {
         let package = domain.name.split('.').next().unwrap_or_default();
         let mut put = |name: String, text: String| {
-            files.push((format!("{SPEED_SELECT}/{name}"), text));
+            files.push((format!("{SPEED_SELECT_DEVICE}/{name}"), text));
         };
         let in_domain = |name: &str| format!("{}/{name}", domain.name);
         if let Some(power) = domain.core_power {
@@ -209,7 +207,7 @@ mod tests {
 
     impl Kernel for Refusing {
         fn read(&mut self, path: &str) -> Result<String, Errno> {
-            if path.starts_with(SPEED_SELECT) { Err(self.0) } else { Ok("0\n".to_owned()) }
+            if path.starts_with(SPEED_SELECT_DEVICE) { Err(self.0) } else { Ok("0\n".to_owned()) }
         }
 
         fn write(&mut self, _: &str, _: &str) -> Result<(), Errno> {

@@ -1,7 +1,6 @@
 //! Names of settings. In: text. Out: what it names.
 
-/// Classes of service of a domain.
-const CLASSES: u8 = 4;
+use bayplan_types::CLOS_COUNT;
 
 /// A part of a package with limits of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,7 +70,7 @@ impl Name {
             let core = core.parse().ok()?;
             return (setting == "clos").then_some(Name::CoreClos(domain, core));
         }
-        let clos = of.strip_prefix("clos")?.parse().ok().filter(|it| *it < CLASSES)?;
+        let clos = of.strip_prefix("clos")?.parse().ok().filter(|it| *it < CLOS_COUNT)?;
         let limit = match setting {
             "min_mhz" => Limit::Min,
             "max_mhz" => Limit::Max,

@@ -5,8 +5,17 @@ use std::str::FromStr;
 
 use crate::CpuSet;
 
-/// Classes of service of a power domain.
+/// The kernel's device, below the root, without a slash in front. Its settings (crate `isst`) are as files below it.
+pub const SPEED_SELECT_DEVICE: &str = "dev/isst_interface";
+
+/// Classes of service of a power domain (SST_MAX_CLOS of the driver's isst_tpmi_core.c).
 pub const CLOS_COUNT: u8 = 4;
+/// The largest weight of a class (`prop_prio` of include/uapi/linux/isst_if.h: 0 to 15).
+pub const CLOS_WEIGHT_MAX: u8 = 15;
+/// The registers of a class have steps of so many MHz (SST_MUL_FACTOR_FREQ of isst_tpmi_core.c).
+pub const CLOS_MHZ_STEP: u32 = 100;
+/// The largest frequency that the registers of a class hold: 8 bits of such steps (SST_CLOS_CONFIG_MAX_WIDTH).
+pub const CLOS_MHZ_MAX: u32 = 255 * CLOS_MHZ_STEP;
 
 /// The power domains of a machine that can be asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,7 +117,7 @@ pub struct ClosLimits {
     pub min_mhz: u32,
     /// The highest frequency, in MHz.
     pub max_mhz: u32,
-    /// 0 to 15; the lower, the more it gets.
+    /// 0 to [`CLOS_WEIGHT_MAX`]; the lower, the more it gets.
     pub weight: u8,
 }
 
