@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use bayplan_host::kernel::{DiskKernel, Kernel};
 use bayplan_host::read_speed_select;
 use bayplan_isst::NodeDevice;
-use bayplan_topology::Snapshot;
-use bayplan_types::SPEED_SELECT_DEVICE;
+use bayplan_types::{SPEED_SELECT_DEVICE, SpeedSelect};
 use nix::errno::Errno;
 
 /// Files and device of a node.
@@ -99,12 +98,14 @@ impl Kernel for NodeKernel {
     }
 }
 
-/// Adds what the device of the machine below a root says, where it is one.
-pub(crate) fn ask_speed_select(root: &Path, snapshot: &mut Snapshot) {
-    if snapshot.kernel.speed_select.is_none()
-        && let Ok(mut kernel) = NodeKernel::open(root)
-    {
-        snapshot.kernel.speed_select = read_speed_select(&mut kernel);
+/// What Speed Select says, or why it says nothing; `None`: there is no device.
+pub(crate) type Asked = Option<Result<SpeedSelect, String>>;
+
+/// Asks the device of the machine below a root.
+pub(crate) fn ask_speed_select(root: &Path) -> Asked {
+    match NodeKernel::open(root) {
+        Ok(mut kernel) => read_speed_select(&mut kernel),
+        Err(error) => Some(Err(format!("{}: {error}", root.display()))),
     }
 }
 
@@ -113,6 +114,14 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_machine_that_cannot_be_looked_at_is_not_one_without_a_device() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(ask_speed_select(root.path()), None);
+        let why = ask_speed_select(&root.path().join("none")).unwrap().unwrap_err();
+        assert!(why.contains("/none: "), "{why}");
+    }
 
     #[test]
     fn files_in_the_place_of_the_device_are_files_and_nothing_is_nothing() {

@@ -12,14 +12,13 @@ use std::sync::Arc;
 use bayplan_enforcement::{Original, Slot};
 use bayplan_host::kernel_files::{Entry, KernelFiles};
 use bayplan_host::{
-    Depth, ReadError, capture, read_claimed_cpus, read_snapshot, read_speed_select,
-    write_speed_select,
+    Depth, ReadError, capture, read_claimed_cpus, read_snapshot, write_speed_select,
 };
 use bayplan_topology::{Snapshot, Topology, derive};
-use bayplan_types::{CpuSet, SPEED_SELECT_DEVICE, SpeedSelect};
+use bayplan_types::{CORE_POWER, CpuSet, SPEED_SELECT_DEVICE, SpeedSelect};
 
 use crate::enforcer::read_originals;
-use crate::node_kernel::{NodeKernel, ask_speed_select};
+use crate::node_kernel::{Asked, ask_speed_select};
 use crate::recorded_machine::render_machine;
 
 /// One for each frequency policy (Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs").
@@ -50,7 +49,7 @@ pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
 /// There is no CPU directory.
 pub fn read_machine(root: &Path, depth: Depth) -> Result<Snapshot, ReadError> {
     let mut snapshot = read_snapshot(root, depth)?;
-    ask_speed_select(root, &mut snapshot);
+    add_speed_select(root, &mut snapshot);
     Ok(snapshot)
 }
 
@@ -66,8 +65,7 @@ pub fn capture_machine(root: &Path) -> Result<KernelFiles, ReadError> {
 
 fn capture_all(root: &Path) -> Result<(KernelFiles, Asked), ReadError> {
     let files = capture(root)?;
-    let facts = NodeKernel::open(root).ok().and_then(|mut it| read_speed_select(&mut it));
-    Ok((files, facts))
+    Ok((files, ask_speed_select(root)))
 }
 
 fn record(files: &mut KernelFiles, facts: Option<&Result<SpeedSelect, String>>) {
@@ -77,8 +75,12 @@ fn record(files: &mut KernelFiles, facts: Option<&Result<SpeedSelect, String>>) 
     }
 }
 
-/// What Speed Select says, or why it says nothing; `None`: there is no device.
-type Asked = Option<Result<SpeedSelect, String>>;
+/// Adds what the device says, where it is one: files in its place are read with all others.
+fn add_speed_select(root: &Path, snapshot: &mut Snapshot) {
+    if snapshot.kernel.speed_select.is_none() {
+        snapshot.kernel.speed_select = ask_speed_select(root);
+    }
+}
 
 /// The facts of the machine below a root on which a daemon with this state directory may have changed something.
 ///
@@ -208,7 +210,7 @@ impl Before {
                 continue;
             }
             let dir = format!("{SPEED_SELECT_DEVICE}/{}", domain.name);
-            if let Some(was) = self.original(&format!("{dir}/core_power")) {
+            if let Some(was) = self.original(&format!("{dir}/{CORE_POWER}")) {
                 domain.core_power = was.parse().ok();
             }
             for (number, clos) in domain.clos.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 //! Names of settings. In: text. Out: what it names.
 
-use bayplan_types::CLOS_COUNT;
+use bayplan_types::{CLOS_COUNT, CORE_POWER};
 
 /// A part of a package with limits of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +56,7 @@ impl Name {
         let (package, number) = of.split_once('.')?;
         let domain = Domain { package: package.parse().ok()?, number: number.parse().ok()? };
         match setting {
-            "core_power" => Some(Name::CorePower(domain)),
+            CORE_POWER => Some(Name::CorePower(domain)),
             "profile" => Some(Name::Profile(domain)),
             "features" => Some(Name::Features(domain)),
             other => Name::in_domain(domain, other),
