@@ -120,7 +120,7 @@ groups:
 groupLoads:
 - {name: avx, level: core, level: l2}
 schedulingClasses:
-- {name: c, policy: idle, policy: normal}
+- {name: c, policy: idle, policy: other}
 ";
         expect![[r#""#]].assert_eq(&differences(text));
     }
