@@ -122,6 +122,11 @@ groupLoads:
 schedulingClasses:
 - {name: c, policy: idle, policy: other}
 ";
-        expect![[r#""#]].assert_eq(&differences(text));
+        expect![[r#"
+            f:2:13: `groups`: duplicate key `name`
+            f:2:43: `groups.members`: duplicate key `all`
+            f:4:28: `groupLoads`: duplicate key `level`
+            f:6:27: `schedulingClasses`: duplicate key `policy`"#]]
+        .assert_eq(&differences(text));
     }
 }

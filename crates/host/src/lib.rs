@@ -53,7 +53,7 @@ pub use read_power::read_power;
 pub use read_process::{ProcessError, read_capability, read_process_pinning};
 pub use read_resctrl::{Resctrl, ResctrlState, read_resctrl};
 pub use read_snapshot::{Depth, ReadError, capture, pods_limit_files, read_files, read_snapshot};
-pub use read_speed_select::{read_speed_select, write_speed_select};
+pub use read_speed_select::{read_core_power, read_speed_select, write_speed_select};
 pub use read_vector_use::{VectorUse, read_vector_use, tells_vector_use};
 pub use read_volumes::read_volumes;
 pub use resctrl_groups::{

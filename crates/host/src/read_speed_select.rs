@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use bayplan_types::{
-    CLOS_COUNT, CORE_POWER, ClosLimits, CpuId, CpuSet, PackageId, PerformanceProfile, PowerCore,
-    PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect,
+    CLOS_COUNT, CORE_POWER, ClosLimits, CorePower, CpuId, CpuSet, PackageId, PerformanceProfile,
+    PowerCore, PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect,
 };
 use nix::errno::Errno;
 
@@ -41,7 +41,7 @@ pub fn read_speed_select(kernel: &mut dyn Kernel) -> Option<Result<SpeedSelect, 
                     let domain = cores.entry(domain.to_owned()).or_default();
                     domain.entry(core).or_default().insert(cpu);
                 }
-                None => reader.note_text(name, &text),
+                None => reader.note(name, odd(&text)),
             },
             // No device answers so for every CPU.
             Err(Errno::ENOENT | Errno::ENOTDIR) if cores.is_empty() && reader.unread.is_empty() => {
@@ -84,6 +84,30 @@ fn why(errno: Errno) -> String {
     }
 }
 
+/// Whether and how a power domain divides power; `None`: it has no core power.
+///
+/// # Errors
+/// Why this cannot be read.
+pub fn read_core_power(kernel: &mut dyn Kernel, domain: &str) -> Result<Option<CorePower>, String> {
+    read_value(kernel, &format!("{domain}/{CORE_POWER}"))
+}
+
+/// A setting; `None`: there is none. For a domain without Speed Select the driver answers EINVAL (isst_tpmi_core.c, `get_instance`).
+fn read_value<T: FromStr>(kernel: &mut dyn Kernel, name: &str) -> Result<Option<T>, String> {
+    match kernel.read(&format!("{SPEED_SELECT_DEVICE}/{name}")) {
+        Ok(text) => text.trim().parse().map(Some).map_err(|_| odd(&text)),
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EINVAL) => Ok(None),
+        Err(errno) => Err(why(errno)),
+    }
+}
+
+/// A text that no device says: that of a record, or another one.
+fn odd(text: &str) -> String {
+    let text = text.trim();
+    let recorded = text.strip_prefix(UNREAD).map(str::to_owned);
+    recorded.unwrap_or_else(|| format!("`{text}` is not expected there"))
+}
+
 fn list_cpus(kernel: &mut dyn Kernel) -> Result<Vec<CpuId>, Errno> {
     let names = kernel.list(CPUS)?;
     let numbers = names.iter().filter_map(|it| plain_number(it.strip_prefix("cpu")?));
@@ -104,33 +128,25 @@ impl Reader<'_> {
         self.unread.insert(name, why);
     }
 
-    fn note_text(&mut self, name: String, text: &str) {
-        let text = text.trim();
-        let recorded = text.strip_prefix(UNREAD).map(str::to_owned);
-        self.note(name, recorded.unwrap_or_else(|| format!("`{text}` is not expected there")));
-    }
-
     fn package(&mut self, cpu: CpuId) -> Option<PackageId> {
         let text = self.kernel.read(&format!("{CPUS}/cpu{cpu}/topology/physical_package_id"));
         Some(PackageId(text.ok()?.trim().parse().ok()?))
     }
 
-    /// `None`: there is none, or it could not be read, which is noted. For a domain without Speed Select the driver answers EINVAL (isst_tpmi_core.c, `get_instance`).
+    /// `None`: there is none, or it could not be read, which is noted.
     fn value<T: FromStr>(&mut self, name: String) -> Option<T> {
-        match self.kernel.read(&format!("{SPEED_SELECT_DEVICE}/{name}")) {
-            Ok(text) => match text.trim().parse() {
-                Ok(value) => return Some(value),
-                Err(_) => self.note_text(name, &text),
-            },
-            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EINVAL) => {}
-            Err(errno) => self.note(name, why(errno)),
+        match read_value(self.kernel, &name) {
+            Ok(value) => value,
+            Err(why) => {
+                self.note(name, why);
+                None
+            }
         }
-        None
     }
 
     /// Where core power is missing, what the registers say of classes of service means nothing.
     fn domain(&mut self, name: String, cores: BTreeMap<u16, CpuSet>) -> PowerDomain {
-        let core_power = self.value(format!("{name}/{CORE_POWER}"));
+        let core_power: Option<CorePower> = self.value(format!("{name}/{CORE_POWER}"));
         let has_classes = core_power.is_some();
         let Features(features) = self.value(format!("{name}/features")).unwrap_or_default();
         let is_on = |feature: &str| features.iter().any(|it| it == feature);
@@ -224,8 +240,6 @@ pub fn write_speed_select(facts: &SpeedSelect) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_types::CorePower;
-
     use super::*;
     use crate::fake_kernel::FakeKernel;
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use bayplan_enforcement::power::{Latency, PowerClass, PowerOffer, settings_for_power};
 use bayplan_enforcement::speed_select::settings_for_speed_select;
 use bayplan_host::kernel::Kernel;
-use bayplan_host::{read_power, read_speed_select};
+use bayplan_host::{read_core_power, read_power, read_speed_select};
 use bayplan_node::occupancy::Occupancy;
-use bayplan_types::{CORE_POWER, CorePower, CpuSet, PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect};
+use bayplan_types::{CpuSet, PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect};
 use bayplan_workload::annotations::{Tuning, WakeUp};
 use jiff::civil::Time;
 
@@ -68,11 +68,9 @@ impl PowerCache {
 /// Whether Speed Select is to be asked again: something could not be read, or a power domain divides power in another way.
 fn is_outdated(known: &Result<SpeedSelect, String>, kernel: &mut dyn Kernel) -> bool {
     let Ok(facts) = known else { return true };
-    let mut now = |domain: &PowerDomain| -> Option<CorePower> {
-        let path = format!("{SPEED_SELECT_DEVICE}/{}/{CORE_POWER}", domain.name);
-        kernel.read(&path).ok()?.parse().ok()
-    };
-    !facts.unread.is_empty() || facts.domains.iter().any(|it| now(it) != it.core_power)
+    let is_other =
+        |it: &PowerDomain| read_core_power(kernel, &it.name).as_ref() != Ok(&it.core_power);
+    !facts.unread.is_empty() || facts.domains.iter().any(is_other)
 }
 
 /// Adds the settings of all CPUs that have a class.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use bayplan_allocator::NoHome;
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_node::occupancy::{Occupant, OccupiedGroup, tuning_of};
-use bayplan_types::CpuClass;
+use bayplan_types::{CORE_POWER, CpuClass};
 use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
 
@@ -268,8 +268,7 @@ fn speed_select_is_asked_again_where_any_domain_has_changed_and_after_a_failure(
     };
     let none = String::new;
     assert_eq!(look("ordered"), (4, false, none()));
-    let lost =
-        |why: &str| format!("power domain 0.1: {why}; no class of service for CPUs 4-7");
+    let lost = |why: &str| format!("power domain 0.1: {why}; no class of service for CPUs 4-7");
     let missing = lost("the processor has no core power there");
     assert_eq!(look(""), (0, false, missing));
     let unread = lost("core power cannot be read: EIO");
