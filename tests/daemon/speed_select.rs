@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bayplan_daemon::post_control;
-use bayplan_isst::{DEVICE, Domain, FakeDevice, SpeedSelect, answer};
+use bayplan_isst::{Domain, FakeDevice, SpeedSelect, answer};
 use bayplan_node::mode::{Mode, ModeReport};
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuSet, SPEED_SELECT_DEVICE};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Duration, sleep};
@@ -64,7 +64,7 @@ type Shared = Arc<Mutex<StandIn>>;
 
 /// Answers below a node's root until the test ends.
 fn stand_in(node: &Node, is_write_blocked: bool) -> Shared {
-    let path = node.host_root().join(DEVICE);
+    let path = node.host_root().join(SPEED_SELECT_DEVICE);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let listener = UnixListener::bind(path).unwrap();
     let settings = device(is_write_blocked);

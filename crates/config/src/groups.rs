@@ -20,8 +20,9 @@ use crate::errors::ConfigError;
 use crate::yaml::{Node, Position, Value};
 use bayplan_node::groups::{GroupType, Inside, Members, Size};
 
-use self::fields::{Fields, INSIDE, texts};
+use self::fields::{INSIDE, texts};
 use self::named::named_list;
+use crate::fields::Fields;
 
 /// `groups`.
 pub(super) struct GroupTypes;

@@ -15,6 +15,7 @@ mod config;
 mod cpu_classes;
 mod errors;
 mod exclusions;
+mod fields;
 mod foreign;
 mod groups;
 pub mod import;

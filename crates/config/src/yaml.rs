@@ -50,12 +50,25 @@ pub fn parse_yaml(text: &str) -> Result<Node, (Position, String)> {
     // A key that stands twice is reported with all other mistakes; with this policy both reach the visitor.
     let options = serde_yaml::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
     match serde_yaml::from_str_with_options::<Spanned<Value>>(text, options) {
-        Ok(root) => Ok(root.into()),
+        Ok(root) => twice(text).map_or_else(|| Ok(root.into()), Err),
         Err(error) => {
             let at = error.location().map(|location| position(&location)).unwrap_or_default();
             Err((at, error.without_snippet().render_with_formatter(&UserMessageFormatter)))
         }
     }
+}
+
+/// The first key that stands twice, where it is a number: with the policy above, only the last of these reaches the visitor.
+fn twice(text: &str) -> Option<(Position, String)> {
+    let options = serde_yaml::options! { duplicate_keys: DuplicateKeyPolicy::Error };
+    let error = serde_yaml::from_str_with_options::<Spanned<Value>>(text, options).err()?;
+    let serde_yaml::Error::DuplicateMappingKey { key: Some(key), location } =
+        error.without_snippet()
+    else {
+        return None;
+    };
+    key.parse::<i64>().ok()?;
+    Some((position(location), format!("duplicate key `{key}`")))
 }
 
 fn position(location: &serde_yaml::Location) -> Position {

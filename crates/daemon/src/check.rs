@@ -33,7 +33,7 @@ pub async fn check_node(config: &Config) -> Vec<Finding> {
     let mut findings = check_machine(config);
     findings.push(check_cgroups(&config.host_root));
     findings.push(check_rights(config));
-    findings.extend(check_speed_select(config));
+    findings.push(check_speed_select(config));
     findings.push(check_runtime(config).await);
     findings.extend(check_neighbours(&config.host_root));
     // CRI does not tell of cgroups afterwards; a daemon that runs has heard of them.

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use bayplan_host::CGROUP_CONTROLLERS;
+
 use crate::finding::{Finding, Severity, finding};
 
 /// The unified hierarchy, and the cpuset controller in it.
 pub(crate) fn check_cgroups(root: &Path) -> Finding {
-    let path = root.join("sys/fs/cgroup/cgroup.controllers");
+    let path = root.join(CGROUP_CONTROLLERS);
     match std::fs::read_to_string(&path) {
         Ok(text) if text.split_whitespace().any(|name| name == "cpuset") => {
             finding("cgroups", Severity::Ok, "cgroup v2 with the cpuset controller")

@@ -500,12 +500,12 @@ impl Enforcer {
         self.has_work
     }
 
-    /// With the groups that are still to be made. What is below `kept_below` is not given back.
+    /// With the groups that are still to be made. What is below `kept_below` and not wanted is not given back.
     fn plan(&mut self, settings: &Settings, kept_below: &[&str], groups: &GroupWork) -> FilePlan {
         let is_kept = |slot: &Slot| kept_below.iter().any(|dir| slot.path.starts_with(*dir));
         let mut originals = Cow::Borrowed(self.originals.all());
         if !kept_below.is_empty() {
-            originals.to_mut().retain(|slot, _| !is_kept(slot));
+            originals.to_mut().retain(|slot, _| settings.contains_key(slot) || !is_kept(slot));
         }
         let originals = &*originals;
         let mut observed = observe(&mut self.kernel, files_to_read(settings, originals));

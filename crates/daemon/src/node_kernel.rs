@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use bayplan_host::kernel::{DiskKernel, Kernel};
-use bayplan_host::{SPEED_SELECT, read_speed_select};
+use bayplan_host::read_speed_select;
 use bayplan_isst::NodeDevice;
-use bayplan_topology::Snapshot;
+use bayplan_types::{SPEED_SELECT_DEVICE, SpeedSelect};
 use nix::errno::Errno;
 
 /// Files and device of a node.
@@ -32,7 +32,9 @@ impl NodeKernel {
         if self.device.is_none() {
             match NodeDevice::open(&self.root) {
                 Ok(device) => self.device = Some(device),
-                Err(Errno::ENODEV) if self.root.join(SPEED_SELECT).is_dir() => return Ok(None),
+                Err(Errno::ENODEV) if self.root.join(SPEED_SELECT_DEVICE).is_dir() => {
+                    return Ok(None);
+                }
                 Err(errno) => return Err(errno),
             }
         }
@@ -42,7 +44,7 @@ impl NodeKernel {
 
 /// The name of a setting of the device; `None`: it is a file.
 fn setting_of(path: &str) -> Option<&str> {
-    path.strip_prefix(SPEED_SELECT)?.strip_prefix('/')
+    path.strip_prefix(SPEED_SELECT_DEVICE)?.strip_prefix('/')
 }
 
 impl Kernel for NodeKernel {
@@ -96,12 +98,14 @@ impl Kernel for NodeKernel {
     }
 }
 
-/// Adds what the device of the machine below a root says, where it is one.
-pub(crate) fn ask_speed_select(root: &Path, snapshot: &mut Snapshot) {
-    if snapshot.kernel.speed_select.is_none()
-        && let Ok(mut kernel) = NodeKernel::open(root)
-    {
-        snapshot.kernel.speed_select = read_speed_select(&mut kernel);
+/// What Speed Select says, or why it says nothing; `None`: there is no device.
+pub(crate) type Asked = Option<Result<SpeedSelect, String>>;
+
+/// Asks the device of the machine below a root.
+pub(crate) fn ask_speed_select(root: &Path) -> Asked {
+    match NodeKernel::open(root) {
+        Ok(mut kernel) => read_speed_select(&mut kernel),
+        Err(error) => Some(Err(format!("{}: {error}", root.display()))),
     }
 }
 
@@ -112,11 +116,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_machine_that_cannot_be_looked_at_is_not_one_without_a_device() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(ask_speed_select(root.path()), None);
+        let why = ask_speed_select(&root.path().join("none")).unwrap().unwrap_err();
+        assert!(why.contains("/none: "), "{why}");
+    }
+
+    #[test]
     fn files_in_the_place_of_the_device_are_files_and_nothing_is_nothing() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("sys")).unwrap();
         fs::write(root.path().join("sys/a"), "1").unwrap();
-        let name = format!("{SPEED_SELECT}/0.0/core_power");
+        let name = format!("{SPEED_SELECT_DEVICE}/0.0/core_power");
         let mut kernel = NodeKernel::open(root.path()).unwrap();
         let read = |kernel: &mut NodeKernel| kernel.read_all(&["sys/a", &name, "sys/a"]);
         let one = || Ok("1".to_owned());

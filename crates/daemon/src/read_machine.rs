@@ -12,14 +12,13 @@ use std::sync::Arc;
 use bayplan_enforcement::{Original, Slot};
 use bayplan_host::kernel_files::{Entry, KernelFiles};
 use bayplan_host::{
-    Depth, ReadError, SPEED_SELECT, capture, read_claimed_cpus, read_snapshot, read_speed_select,
-    write_speed_select,
+    Depth, ReadError, capture, read_claimed_cpus, read_snapshot, write_speed_select,
 };
 use bayplan_topology::{Snapshot, Topology, derive};
-use bayplan_types::{CpuSet, SpeedSelect};
+use bayplan_types::{CORE_POWER, CpuSet, SPEED_SELECT_DEVICE, SpeedSelect};
 
 use crate::enforcer::read_originals;
-use crate::node_kernel::{NodeKernel, ask_speed_select};
+use crate::node_kernel::{Asked, ask_speed_select};
 use crate::recorded_machine::render_machine;
 
 /// One for each frequency policy (Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs").
@@ -50,7 +49,7 @@ pub fn derive_machine(root: &Path) -> anyhow::Result<Topology> {
 /// There is no CPU directory.
 pub fn read_machine(root: &Path, depth: Depth) -> Result<Snapshot, ReadError> {
     let mut snapshot = read_snapshot(root, depth)?;
-    ask_speed_select(root, &mut snapshot);
+    add_speed_select(root, &mut snapshot);
     Ok(snapshot)
 }
 
@@ -66,8 +65,7 @@ pub fn capture_machine(root: &Path) -> Result<KernelFiles, ReadError> {
 
 fn capture_all(root: &Path) -> Result<(KernelFiles, Asked), ReadError> {
     let files = capture(root)?;
-    let facts = NodeKernel::open(root).ok().and_then(|mut it| read_speed_select(&mut it));
-    Ok((files, facts))
+    Ok((files, ask_speed_select(root)))
 }
 
 fn record(files: &mut KernelFiles, facts: Option<&Result<SpeedSelect, String>>) {
@@ -77,8 +75,12 @@ fn record(files: &mut KernelFiles, facts: Option<&Result<SpeedSelect, String>>) 
     }
 }
 
-/// What Speed Select says, or why it says nothing; `None`: there is no device.
-type Asked = Option<Result<SpeedSelect, String>>;
+/// Adds what the device says, where it is one: files in its place are read with all others.
+fn add_speed_select(root: &Path, snapshot: &mut Snapshot) {
+    if snapshot.kernel.speed_select.is_none() {
+        snapshot.kernel.speed_select = ask_speed_select(root);
+    }
+}
 
 /// The facts of the machine below a root on which a daemon with this state directory may have changed something.
 ///
@@ -207,8 +209,8 @@ impl Before {
                 domain.cores.iter_mut().for_each(|core| core.clos = None);
                 continue;
             }
-            let dir = format!("{SPEED_SELECT}/{}", domain.name);
-            if let Some(was) = self.original(&format!("{dir}/core_power")) {
+            let dir = format!("{SPEED_SELECT_DEVICE}/{}", domain.name);
+            if let Some(was) = self.original(&format!("{dir}/{CORE_POWER}")) {
                 domain.core_power = was.parse().ok();
             }
             for (number, clos) in domain.clos.iter_mut().enumerate() {
@@ -386,18 +388,18 @@ mod tests {
                 let package =
                     format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
                 fs::write(scene.root.path().join(package), "0\n").unwrap();
-                let core = format!("{SPEED_SELECT}/cpu{cpu}@0/core");
+                let core = format!("{SPEED_SELECT_DEVICE}/cpu{cpu}@0/core");
                 let core = scene.root.path().join(core);
                 fs::create_dir_all(core.parent().unwrap()).unwrap();
                 fs::write(core, format!("0.0/core{cpu}\n")).unwrap();
             }
             for (name, text) in now {
-                let path = scene.root.path().join(format!("{SPEED_SELECT}/0.0/{name}"));
+                let path = scene.root.path().join(format!("{SPEED_SELECT_DEVICE}/0.0/{name}"));
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, format!("{text}\n")).unwrap();
             }
             let original = |value: &str| Original { form: Form::Text, value: value.to_owned() };
-            let slot = |name: &str| Slot::file(format!("{SPEED_SELECT}/0.0/{name}"));
+            let slot = |name: &str| Slot::file(format!("{SPEED_SELECT_DEVICE}/0.0/{name}"));
             let before = before.iter().map(|(name, value)| (slot(name), original(value)));
             scene.originals.remember(&before.collect()).unwrap();
             assert_eq!(scene.priorities(), (expected.map(str::to_owned), None));

@@ -434,7 +434,7 @@ fn what_speed_select_says_is_told_with_the_priorities_that_follow() {
         is_base_frequency_on: true,
         cores: vec![core(0, "0", 0), core(2, "1", 2), core(4, "2", 2)],
     };
-    let facts = SpeedSelect { domains: vec![domain] };
+    let facts = SpeedSelect { domains: vec![domain], ..SpeedSelect::default() };
     let mut snapshot = machine("pack:1 core:3");
     snapshot.kernel.speed_select = Some(Ok(facts));
     let topology = derive(&snapshot).unwrap();
@@ -453,6 +453,24 @@ fn what_speed_select_says_is_told_with_the_priorities_that_follow() {
     let class = r#"{"min_mhz":800,"max_mhz":2000,"weight":3,"cpus":"1-2"}"#;
     assert!(json.contains(r#""power_domains":[{"name":"0.0","core_power":"ordered","level":3"#));
     assert!(json.contains(class), "{json}");
+    let Some(Ok(facts)) = &mut snapshot.kernel.speed_select else { unreachable!() };
+    facts.domains[0].core_power = None;
+    for (unread, expected) in [(false, "no core power"), (true, "core power not known")] {
+        let Some(Ok(facts)) = &mut snapshot.kernel.speed_select else { unreachable!() };
+        if unread {
+            facts.unread.insert("0.0/core_power".to_owned(), "EIO".to_owned());
+        }
+        let topology = derive(&snapshot).unwrap();
+        let tree = render_tree(&topology);
+        assert!(tree.contains(&format!("base frequency on, {expected}\n")), "{tree}");
+        assert_eq!(
+            tree.contains("Speed Select: cannot read 0.0/core_power: EIO"),
+            unread,
+            "{tree}"
+        );
+        let json = serde_json::to_string(&to_json(&topology)).unwrap();
+        assert_eq!(json.contains(r#""power_domains_unread":["0.0/core_power: EIO"]"#), unread);
+    }
     snapshot.kernel.speed_select = Some(Err("it refuses".to_owned()));
     let tree = render_tree(&derive(&snapshot).unwrap());
     assert!(tree.contains("Speed Select says nothing: it refuses"), "{tree}");

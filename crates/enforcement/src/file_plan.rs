@@ -373,6 +373,7 @@ fn order(writes: &mut [FileWrite], observed: &Observed) {
             (FilePass::Leave | FilePass::Shrink, _) => -depth,
             (FilePass::Grow | FilePass::Enter, _) => depth,
             (FilePass::Set, Form::Mode) => -1,
+            (FilePass::Set, Form::Gate) => 3,
             (FilePass::Set, Form::Lowest { highest }) => {
                 let highest = observed.get(highest).and_then(|text| text.as_ref().ok());
                 let highest = highest.and_then(|text| number(text.trim()));
@@ -469,6 +470,37 @@ mod tests {
                 set    /a/preference 0 -> power  (u: r)
                 set    /c/max 2000 -> 1000  (u: r)
             "#]],
+        );
+    }
+
+    /// By name alone it came before a lowest frequency above what was the highest.
+    #[test]
+    fn what_gives_others_their_effect_is_written_last() {
+        let lowest = |highest: &str| Form::Lowest { highest: highest.to_owned() };
+        let settings = [
+            (Slot::file("0.0/clos0/max_mhz"), setting(Form::Highest, "3000")),
+            (Slot::file("0.0/clos0/min_mhz"), setting(lowest("0.0/clos0/max_mhz"), "2400")),
+            (Slot::file("0.0/core1/clos"), setting(Form::Text, "3")),
+            (Slot::file("0.0/core_power"), setting(Form::Gate, "ordered")),
+            (Slot::file("0.1/core0/clos"), setting(Form::Text, "3")),
+        ];
+        let has = [
+            ("0.0/clos0/max_mhz", "2000"),
+            ("0.0/clos0/min_mhz", "800"),
+            ("0.0/core1/clos", "0"),
+            ("0.0/core_power", "off"),
+            ("0.1/core0/clos", "0"),
+        ];
+        check(
+            &settings.into(),
+            &observed(&has),
+            expect![[r#"
+            set    /0.0/clos0/max_mhz 2000 -> 3000  (u: r)
+            set    /0.0/core1/clos 0 -> 3  (u: r)
+            set    /0.1/core0/clos 0 -> 3  (u: r)
+            set    /0.0/clos0/min_mhz 800 -> 2400  (u: r)
+            set    /0.0/core_power off -> ordered  (u: r)
+        "#]],
         );
     }
 

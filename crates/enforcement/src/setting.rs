@@ -72,6 +72,8 @@ pub enum Form {
     Text,
     /// A word on which depends what other files take or say: a governor, a switch for turbo. Compared as it is, written before all others.
     Mode,
+    /// A word that gives other files their effect, or takes it (Speed Select, `core_power`). Compared as it is, written after all others.
+    Gate,
     /// A word that a driver takes under other governors than `performance` only, which sets it itself (intel_pstate, amd-pstate,
     /// `energy_performance_preference`).
     Preference {
@@ -184,6 +186,7 @@ pub fn is_same(form: &Form, wanted: &str, found: &str) -> bool {
     match form {
         Form::Text
         | Form::Mode
+        | Form::Gate
         | Form::Switch
         | Form::Preference { .. }
         | Form::Value

@@ -113,9 +113,17 @@ fn is_group(kernel: &mut dyn Kernel, dir: &str) -> bool {
     kernel.is_there(&format!("{dir}/cgroup.type"))
 }
 
+/// Only a hierarchy of version 2 has it; mounted here it is the only one (Documentation/admin-guide/cgroup-v2.rst, "Mounting" and "Core Interface Files").
+pub const CGROUP_CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
+
+/// Whether cgroups are of version 2 alone.
+pub fn has_cgroup_v2(kernel: &mut dyn Kernel) -> bool {
+    kernel.is_there(CGROUP_CONTROLLERS)
+}
+
 /// Where cgroups of version 2 are mounted: alone, or beside version 1.
 fn unified_mount(root: &Path) -> String {
-    let is_alone = root.join(CGROUPS).join("cgroup.controllers").exists();
+    let is_alone = DiskKernel::open(root).is_ok_and(|mut kernel| has_cgroup_v2(&mut kernel));
     if is_alone { CGROUPS.to_owned() } else { format!("{CGROUPS}/unified") }
 }
 
@@ -268,6 +276,22 @@ mod tests {
             ("/kubepods/../../etc", None),
         ] {
             assert_eq!(cgroup_dir(parent), expected.map(PathBuf::from), "{parent}");
+        }
+    }
+
+    #[test]
+    fn cgroups_are_of_version_2_where_the_one_hierarchy_has_controllers() {
+        for (file, expected) in [
+            ("sys/fs/cgroup/cgroup.controllers", true),
+            ("sys/fs/cgroup/unified/cgroup.controllers", false),
+            ("sys/fs/cgroup/cpu/cgroup.procs", false),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let path = root.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "cpu\n").unwrap();
+            let mut kernel = DiskKernel::open(root.path()).unwrap();
+            assert_eq!(has_cgroup_v2(&mut kernel), expected, "{file}");
         }
     }
 

@@ -35,8 +35,9 @@ mod write_snapshot;
 
 pub use cgroup_error::CgroupError;
 pub use find_cgroup::{
-    ContainerCgroup, find_cgroup_paths, find_container_cgroup, find_container_cgroup_id,
-    find_cpu_cgroup, find_cpuset_group, has_cpu_cgroups, pod_cgroup,
+    CGROUP_CONTROLLERS, ContainerCgroup, find_cgroup_paths, find_container_cgroup,
+    find_container_cgroup_id, find_cpu_cgroup, find_cpuset_group, has_cgroup_v2, has_cpu_cgroups,
+    pod_cgroup,
 };
 pub use read_block_devices::{read_block_devices, read_undivided_disks};
 pub use read_cgroup::{CpuFiles, CpuStat, read_cgroup_files};
@@ -52,7 +53,7 @@ pub use read_power::read_power;
 pub use read_process::{ProcessError, read_capability, read_process_pinning};
 pub use read_resctrl::{Resctrl, ResctrlState, read_resctrl};
 pub use read_snapshot::{Depth, ReadError, capture, pods_limit_files, read_files, read_snapshot};
-pub use read_speed_select::{SPEED_SELECT, read_speed_select, write_speed_select};
+pub use read_speed_select::{read_core_power, read_speed_select, write_speed_select};
 pub use read_vector_use::{VectorUse, read_vector_use, tells_vector_use};
 pub use read_volumes::read_volumes;
 pub use resctrl_groups::{

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use bayplan_enforcement::CgroupFiles;
 
 use crate::cgroup_error::CgroupError;
-use crate::find_cgroup::{CGROUPS, find_below};
+use crate::find_cgroup::{CGROUPS, find_below, has_cgroup_v2};
 use crate::kernel::{DiskKernel, Kernel};
 
 /// The names of the files that cgroups (version 2) below the root have, as far as some group there has them now: each controller brings its
 /// own, and not every kernel has all of them. Empty where cgroups are of version 1.
 pub fn read_cgroup_files(kernel: &mut dyn Kernel) -> CgroupFiles {
-    let is_v2 = kernel.read(&format!("{CGROUPS}/cgroup.controllers")).is_ok();
-    let groups = if is_v2 { kernel.list(CGROUPS).unwrap_or_default() } else { Vec::new() };
+    let groups =
+        if has_cgroup_v2(kernel) { kernel.list(CGROUPS).unwrap_or_default() } else { Vec::new() };
     // Whatever is no directory has no names in it.
     let files = groups.iter().flat_map(|it| kernel.list(&format!("{CGROUPS}/{it}")));
     files.flatten().filter(|name| name.contains('.')).collect()
@@ -63,7 +63,7 @@ impl CpuFiles {
         let mut kernel =
             kernel.map_err(|source| CgroupError::Read { path: root.to_owned(), source })?;
         let below = |dir: String, file: &str| OpenFile::open(root.join(dir).join(file));
-        if root.join(CGROUPS).join("cgroup.controllers").exists() {
+        if has_cgroup_v2(&mut kernel) {
             let found = find_below(&mut kernel, CGROUPS, parent, id)?;
             let Some(own) = found else { return Ok(None) };
             return Ok(below(own, "cpu.stat")?.map(|stat| CpuFiles { stat, usage: None }));

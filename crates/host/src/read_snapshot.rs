@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bayplan_topology::Snapshot;
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuSet, SPEED_SELECT_DEVICE};
 
 use crate::fake_kernel::FakeKernel;
 use crate::kernel::DiskKernel;
 use crate::kernel_files::{Entry, KernelFiles};
 use crate::kernel_fs::{Dir, KernelFs};
-use crate::read_speed_select::{SPEED_SELECT, read_speed_select};
+use crate::read_speed_select::read_speed_select;
 use dirs::{CGROUP_DIR, dir};
 
 pub use depth::Depth;
@@ -69,7 +69,7 @@ pub enum ReadError {
 pub fn read_snapshot(root: &Path, depth: Depth) -> Result<Snapshot, ReadError> {
     let mut snapshot = read_all(open(root)?, root, depth)?.0;
     // The kernel's is a device, which the daemon asks.
-    if root.join(SPEED_SELECT).is_dir()
+    if root.join(SPEED_SELECT_DEVICE).is_dir()
         && let Ok(mut kernel) = DiskKernel::open(root)
     {
         snapshot.kernel.speed_select = read_speed_select(&mut kernel);
@@ -99,12 +99,13 @@ pub fn capture(root: &Path) -> Result<KernelFiles, ReadError> {
 
 /// What a record has of the device of Speed Select, and of the CPUs that are asked; `None`: nothing.
 fn recorded_speed_select(files: &KernelFiles) -> Option<FakeKernel> {
-    if !files.is_dir(SPEED_SELECT) {
+    if !files.is_dir(SPEED_SELECT_DEVICE) {
         return None;
     }
     let mut kernel = FakeKernel::default();
     for (path, entry) in files.iter() {
-        let is_asked = path.starts_with(SPEED_SELECT) || path.ends_with("/physical_package_id");
+        let is_asked =
+            path.starts_with(SPEED_SELECT_DEVICE) || path.ends_with("/physical_package_id");
         if let (true, Entry::Text(text)) = (is_asked, entry) {
             kernel.files.insert(path.to_owned(), text.clone());
         }

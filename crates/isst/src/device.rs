@@ -13,12 +13,28 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::libc::{self, c_ulong};
 
-use crate::Device;
-use crate::names::Domain;
-use crate::settings::{ClosLimits, CorePower, Priority, Profile};
+use bayplan_types::{CLOS_COUNT, ClosLimits, CorePower, PerformanceProfile, SPEED_SELECT_DEVICE};
 
-/// Below the root, without a slash in front, as other kernel files.
-pub const DEVICE: &str = "dev/isst_interface";
+use crate::names::Domain;
+use crate::{Device, Levels};
+
+/// `get_set` of a structure: the driver takes what is in it. Otherwise it answers.
+const SET: u8 = 1;
+/// `priority_type` of `isst_core_power` (tools/power/x86/intel-speed-select, `core-power enable --priority`; Documentation/admin-guide/pm/intel-speed-select.rst).
+const PRIORITY_PROPORTIONAL: u8 = 0;
+/// The same.
+const PRIORITY_ORDERED: u8 = 1;
+/// `feature_state` of `isst_perf_level_info`: base frequency is on (isst-core-tpmi.c of the tool, `tpmi_set_pbf_fact_status`).
+const FEATURE_BASE_FREQUENCY: u8 = 1 << 0;
+/// The same for turbo frequency.
+const FEATURE_TURBO_FREQUENCY: u8 = 1 << 1;
+/// Bits of `level_mask` of `isst_perf_level_info`.
+const LEVELS: u8 = 8;
+
+/// Where `physical_cpu` of `isst_if_cpu_map` has the domain, and how wide: MSR 0x54 as the driver passes it on and tools/power/x86/intel-speed-select takes it apart. Below the core is the thread.
+const PHYSICAL_DOMAIN: (u32, u32) = (11, 0x1f);
+/// Where it has the core.
+const PHYSICAL_CORE: (u32, u32) = (3, 0xff);
 
 /// The kernel's device.
 #[derive(Debug)]
@@ -32,7 +48,8 @@ impl IsstDevice {
     /// # Errors
     /// `NotFound` where there is none: another processor, or the driver is not loaded.
     pub fn open(root: &Path) -> io::Result<IsstDevice> {
-        let file = OpenOptions::new().read(true).write(true).open(root.join(DEVICE))?;
+        let file =
+            OpenOptions::new().read(true).write(true).open(root.join(SPEED_SELECT_DEVICE))?;
         Ok(IsstDevice { file })
     }
 }
@@ -112,15 +129,6 @@ struct PerfLevelInfo {
     sst_bf_support: u8,
 }
 
-/// `isst_perf_feature_control`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct PerfFeatureControl {
-    socket_id: u8,
-    power_domain_id: u8,
-    feature: u8,
-}
-
 // As a C compiler lays the header's structures out, so that the driver copies no byte more than there is.
 const _: () = {
     assert!(size_of::<PlatformInfo>() == 8 && align_of::<PlatformInfo>() == 2);
@@ -129,7 +137,6 @@ const _: () = {
     assert!(size_of::<ClosParam>() == 10 && align_of::<ClosParam>() == 2);
     assert!(size_of::<ClosAssoc>() == 12 && align_of::<ClosAssoc>() == 2);
     assert!(size_of::<PerfLevelInfo>() == 11 && align_of::<PerfLevelInfo>() == 1);
-    assert!(size_of::<PerfFeatureControl>() == 3 && align_of::<PerfFeatureControl>() == 1);
 };
 
 /// A structure that belongs to one ioctl. Every bit pattern of it is a value, because it has integers only.
@@ -138,38 +145,51 @@ trait Request: Copy {
     const NUMBER: c_ulong;
 }
 
-/// asm-generic/ioctl.h: direction (1: the kernel reads, 2: it writes), size of a pointer, `ISST_IF_MAGIC`, number.
+/// asm-generic/ioctl.h: direction, size of a pointer, `ISST_IF_MAGIC`, number.
 const fn number(direction: c_ulong, nr: c_ulong) -> c_ulong {
-    const MAGIC: c_ulong = 0xfe;
-    direction << 30 | (size_of::<*const ()>() as c_ulong) << 16 | MAGIC << 8 | nr
+    direction << IOC_DIRSHIFT
+        | (size_of::<*const ()>() as c_ulong) << IOC_SIZESHIFT
+        | ISST_IF_MAGIC << IOC_TYPESHIFT
+        | nr
 }
-const W: c_ulong = 1;
-const R: c_ulong = 2;
+const IOC_TYPESHIFT: c_ulong = 8;
+const IOC_SIZESHIFT: c_ulong = 16;
+const IOC_DIRSHIFT: c_ulong = 30;
+/// The kernel reads the structure.
+const IOC_WRITE: c_ulong = 1;
+/// The kernel writes it.
+const IOC_READ: c_ulong = 2;
+
+/// include/uapi/linux/isst_if.h, as the names below.
+const ISST_IF_MAGIC: c_ulong = 0xfe;
+const ISST_IF_GET_PLATFORM_INFO: c_ulong = number(IOC_READ, 0);
+const ISST_IF_GET_PHY_ID: c_ulong = number(IOC_READ | IOC_WRITE, 1);
+const ISST_IF_CORE_POWER_STATE: c_ulong = number(IOC_READ | IOC_WRITE, 6);
+const ISST_IF_CLOS_PARAM: c_ulong = number(IOC_READ | IOC_WRITE, 7);
+const ISST_IF_CLOS_ASSOC: c_ulong = number(IOC_READ | IOC_WRITE, 8);
+const ISST_IF_PERF_LEVELS: c_ulong = number(IOC_READ | IOC_WRITE, 9);
 
 impl Request for PlatformInfo {
-    const NUMBER: c_ulong = number(R, 0);
+    const NUMBER: c_ulong = ISST_IF_GET_PLATFORM_INFO;
 }
 impl Request for CpuMap {
-    const NUMBER: c_ulong = number(R | W, 1);
+    const NUMBER: c_ulong = ISST_IF_GET_PHY_ID;
 }
 impl Request for CorePowerState {
-    const NUMBER: c_ulong = number(R | W, 6);
+    const NUMBER: c_ulong = ISST_IF_CORE_POWER_STATE;
 }
 impl Request for ClosParam {
-    const NUMBER: c_ulong = number(R | W, 7);
+    const NUMBER: c_ulong = ISST_IF_CLOS_PARAM;
 }
 impl Request for ClosAssoc {
-    const NUMBER: c_ulong = number(R | W, 8);
+    const NUMBER: c_ulong = ISST_IF_CLOS_ASSOC;
 }
 impl Request for PerfLevelInfo {
-    const NUMBER: c_ulong = number(R | W, 9);
-}
-impl Request for PerfFeatureControl {
-    const NUMBER: c_ulong = number(W, 11);
+    const NUMBER: c_ulong = ISST_IF_PERF_LEVELS;
 }
 
 impl IsstDevice {
-    /// Asks, and returns the structure as the driver left it.
+    /// Asks, and returns the structure as the driver left it. The only ioctl.
     fn ask<T: Request>(&self, mut request: T) -> Result<T, Errno> {
         // SAFETY: the descriptor is open as long as `self.file` lives. `T::NUMBER` belongs to `T` alone, and for it the driver copies one structure of the size and layout of `T` from and to the
         // address, which is that of a local variable that nothing else refers to during the call. Whatever the driver leaves there is a value of `T`. A device of another driver, should one be at this
@@ -189,40 +209,47 @@ impl Device for IsstDevice {
     fn core_of(&mut self, cpu: u32) -> Result<(u8, u16), Errno> {
         let map = CpuMap { cmd_count: 1, logical_cpu: cpu, ..CpuMap::default() };
         let physical = self.ask(map)?.physical_cpu;
-        // MSR 0x54 as the driver passes it on: bits 15 to 11 the domain, 10 to 3 the core, 2 to 0 the thread (tools/power/x86/intel-speed-select).
-        let domain = u8::try_from(physical >> 11 & 0x1f).map_err(|_| Errno::EINVAL)?;
-        let core = u16::try_from(physical >> 3 & 0xff).map_err(|_| Errno::EINVAL)?;
+        let bits = |(place, mask): (u32, u32)| physical >> place & mask;
+        let domain = u8::try_from(bits(PHYSICAL_DOMAIN)).map_err(|_| Errno::EPROTO)?;
+        let core = u16::try_from(bits(PHYSICAL_CORE)).map_err(|_| Errno::EPROTO)?;
         Ok((domain, core))
     }
 
-    fn core_power(&mut self, domain: Domain) -> Result<CorePower, Errno> {
+    fn core_power(&mut self, domain: Domain) -> Result<Option<CorePower>, Errno> {
         let it = self.ask(CorePowerState::of(domain))?;
-        let priority =
-            if it.priority_type == 0 { Priority::Proportional } else { Priority::Ordered };
-        Ok(CorePower { is_supported: it.supported != 0, is_on: it.enable != 0, priority })
+        Ok((it.supported != 0).then_some(match (it.enable, it.priority_type) {
+            (0, _) => CorePower::Off,
+            (_, PRIORITY_PROPORTIONAL) => CorePower::Proportional,
+            _ => CorePower::Ordered,
+        }))
     }
 
     fn set_core_power(&mut self, domain: Domain, power: CorePower) -> Result<(), Errno> {
-        let state = CorePowerState {
-            get_set: 1,
-            enable: u8::from(power.is_on),
-            priority_type: u8::from(power.priority == Priority::Ordered),
-            ..CorePowerState::of(domain)
+        let priority_type = match power {
+            // The driver writes both; what has no effect stays.
+            CorePower::Off => self.ask(CorePowerState::of(domain))?.priority_type,
+            CorePower::Proportional => PRIORITY_PROPORTIONAL,
+            CorePower::Ordered => PRIORITY_ORDERED,
         };
+        let enable = u8::from(power != CorePower::Off);
+        let state =
+            CorePowerState { get_set: SET, enable, priority_type, ..CorePowerState::of(domain) };
         self.ask(state).map(drop)
     }
 
     fn limits(&mut self, domain: Domain, clos: u8) -> Result<ClosLimits, Errno> {
         let it = self.ask(ClosParam { clos, ..ClosParam::of(domain) })?;
-        Ok(ClosLimits { min_mhz: it.min_freq_mhz, max_mhz: it.max_freq_mhz, weight: it.prop_prio })
+        let [min_mhz, max_mhz] = [it.min_freq_mhz, it.max_freq_mhz].map(u32::from);
+        Ok(ClosLimits { min_mhz, max_mhz, weight: it.prop_prio })
     }
 
     fn set_limits(&mut self, domain: Domain, clos: u8, limits: ClosLimits) -> Result<(), Errno> {
+        let mhz = |mhz: u32| u16::try_from(mhz).map_err(|_| Errno::EINVAL);
         let param = ClosParam {
-            get_set: 1,
+            get_set: SET,
             clos,
-            min_freq_mhz: limits.min_mhz,
-            max_freq_mhz: limits.max_mhz,
+            min_freq_mhz: mhz(limits.min_mhz)?,
+            max_freq_mhz: mhz(limits.max_mhz)?,
             prop_prio: limits.weight,
             ..ClosParam::of(domain)
         };
@@ -231,36 +258,35 @@ impl Device for IsstDevice {
 
     fn clos(&mut self, domain: Domain, core: u16) -> Result<u8, Errno> {
         let it = self.ask(ClosAssoc { logical_cpu: core, ..ClosAssoc::of(domain) })?;
-        u8::try_from(it.clos).map_err(|_| Errno::EINVAL)
+        u8::try_from(it.clos).map_err(|_| Errno::EPROTO)
     }
 
     fn set_clos(&mut self, domain: Domain, core: u16, clos: u8) -> Result<(), Errno> {
         // The driver masks what is too large instead of refusing it.
-        if clos > 3 {
+        if clos >= CLOS_COUNT {
             return Err(Errno::EINVAL);
         }
-        let clos = u16::from(clos);
-        let assoc = ClosAssoc { get_set: 1, logical_cpu: core, clos, ..ClosAssoc::of(domain) };
+        let (get_set, clos) = (u16::from(SET), u16::from(clos));
+        let assoc = ClosAssoc { get_set, logical_cpu: core, clos, ..ClosAssoc::of(domain) };
         self.ask(assoc).map(drop)
     }
 
-    fn profile(&mut self, domain: Domain) -> Result<Profile, Errno> {
+    fn levels(&mut self, domain: Domain) -> Result<Levels, Errno> {
         let Domain { package: socket_id, number: power_domain_id } = domain;
         let info = PerfLevelInfo { socket_id, power_domain_id, ..PerfLevelInfo::default() };
         let it = self.ask(info)?;
-        Ok(Profile {
+        let profile = PerformanceProfile {
             level: it.current_level,
-            levels: it.level_mask,
+            levels: (0..LEVELS).filter(|level| it.level_mask & (1 << level) != 0).collect(),
             is_locked: it.locked != 0,
-            bf: (it.sst_bf_support != 0, it.feature_state & 1 != 0),
-            tf: (it.sst_tf_support != 0, it.feature_state & 2 != 0),
+            has_base_frequency: it.sst_bf_support != 0,
+            has_turbo_frequency: it.sst_tf_support != 0,
+        };
+        Ok(Levels {
+            profile,
+            is_base_frequency_on: it.feature_state & FEATURE_BASE_FREQUENCY != 0,
+            is_turbo_frequency_on: it.feature_state & FEATURE_TURBO_FREQUENCY != 0,
         })
-    }
-
-    fn set_features(&mut self, domain: Domain, bf: bool, tf: bool) -> Result<(), Errno> {
-        let Domain { package: socket_id, number: power_domain_id } = domain;
-        let feature = u8::from(bf) | u8::from(tf) << 1;
-        self.ask(PerfFeatureControl { socket_id, power_domain_id, feature }).map(drop)
     }
 }
 
@@ -304,7 +330,6 @@ mod tests {
             (ClosParam::NUMBER, 0xc008_fe07),
             (ClosAssoc::NUMBER, 0xc008_fe08),
             (PerfLevelInfo::NUMBER, 0xc008_fe09),
-            (PerfFeatureControl::NUMBER, 0x4008_fe0b),
         ];
         for (number, expected) in numbers {
             assert_eq!(number, expected, "{number:#x}");

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use bayplan_types::{
+    CLOS_COUNT, CLOS_MHZ_MAX, CLOS_MHZ_STEP, ClosLimits, CorePower, PerformanceProfile,
+};
 use nix::errno::Errno;
 
-use crate::Device;
 use crate::names::Domain;
-use crate::settings::{ClosLimits, CorePower, Priority, Profile};
-
-/// The largest frequency that the register holds: 8 bits of 100 MHz.
-const MHZ_MAX: u16 = 25_500;
+use crate::{Device, Levels, TPMI_VERSION};
 
 /// A processor with core power, and base and turbo frequency at every level.
 #[derive(Clone, Debug)]
@@ -27,11 +26,12 @@ pub struct FakeDevice {
 
 #[derive(Clone, Debug)]
 struct DomainState {
-    power: CorePower,
-    limits: [ClosLimits; 4],
+    /// `None`: there is none.
+    power: Option<CorePower>,
+    limits: [ClosLimits; CLOS_COUNT as usize],
     /// By core.
     clos: BTreeMap<u16, u8>,
-    profile: Profile,
+    levels: Levels,
 }
 
 impl FakeDevice {
@@ -52,26 +52,38 @@ impl FakeDevice {
 
     /// With the domain and the core of each CPU.
     pub fn of_cores(cores: BTreeMap<u32, (Domain, u16)>) -> FakeDevice {
-        let priority = Priority::Proportional;
+        let limits = ClosLimits { min_mhz: 0, max_mhz: CLOS_MHZ_MAX, weight: 0 };
         let state = DomainState {
-            power: CorePower { is_supported: true, is_on: false, priority },
-            limits: [ClosLimits { min_mhz: 0, max_mhz: MHZ_MAX, weight: 0 }; 4],
+            power: Some(CorePower::Off),
+            limits: [limits; CLOS_COUNT as usize],
             clos: BTreeMap::new(),
-            profile: Profile {
-                level: 0,
-                levels: 0b1_1001,
-                is_locked: false,
-                bf: (true, false),
-                tf: (true, false),
+            levels: Levels {
+                profile: PerformanceProfile {
+                    level: 0,
+                    levels: vec![0, 3, 4],
+                    is_locked: false,
+                    has_base_frequency: true,
+                    has_turbo_frequency: true,
+                },
+                is_base_frequency_on: false,
+                is_turbo_frequency_on: false,
             },
         };
         FakeDevice {
-            version: 2,
+            version: TPMI_VERSION,
             is_write_blocked: false,
             writes_left: None,
             domains: cores.values().map(|(domain, _)| (*domain, state.clone())).collect(),
             cores,
         }
+    }
+
+    /// This domain has no core power.
+    pub fn without_core_power(mut self, domain: Domain) -> FakeDevice {
+        if let Some(state) = self.domains.get_mut(&domain) {
+            state.power = None;
+        }
+        self
     }
 
     fn domain(&mut self, domain: Domain) -> Result<&mut DomainState, Errno> {
@@ -102,12 +114,13 @@ impl Device for FakeDevice {
         Ok((domain.number, *core))
     }
 
-    fn core_power(&mut self, domain: Domain) -> Result<CorePower, Errno> {
+    fn core_power(&mut self, domain: Domain) -> Result<Option<CorePower>, Errno> {
         self.domain(domain).map(|it| it.power)
     }
 
     fn set_core_power(&mut self, domain: Domain, power: CorePower) -> Result<(), Errno> {
-        self.writable(domain)?.power = CorePower { is_supported: true, ..power };
+        // The driver writes a register that has no effect.
+        self.writable(domain)?.power.iter_mut().for_each(|it| *it = power);
         Ok(())
     }
 
@@ -118,9 +131,8 @@ impl Device for FakeDevice {
 
     fn set_limits(&mut self, domain: Domain, clos: u8, limits: ClosLimits) -> Result<(), Errno> {
         let of = self.writable(domain)?.limits.get_mut(usize::from(clos));
-        let of = of.filter(|_| limits.max_mhz <= MHZ_MAX).ok_or(Errno::EINVAL)?;
-        // The register has steps of 100 MHz.
-        let whole = |mhz: u16| mhz / 100 * 100;
+        let of = of.filter(|_| limits.max_mhz <= CLOS_MHZ_MAX).ok_or(Errno::EINVAL)?;
+        let whole = |mhz: u32| mhz / CLOS_MHZ_STEP * CLOS_MHZ_STEP;
         *of =
             ClosLimits { min_mhz: whole(limits.min_mhz), max_mhz: whole(limits.max_mhz), ..limits };
         Ok(())
@@ -131,20 +143,14 @@ impl Device for FakeDevice {
     }
 
     fn set_clos(&mut self, domain: Domain, core: u16, clos: u8) -> Result<(), Errno> {
-        if clos > 3 {
+        if clos >= CLOS_COUNT {
             return Err(Errno::EINVAL);
         }
         self.writable(domain)?.clos.insert(core, clos);
         Ok(())
     }
 
-    fn profile(&mut self, domain: Domain) -> Result<Profile, Errno> {
-        self.domain(domain).map(|it| it.profile)
-    }
-
-    fn set_features(&mut self, domain: Domain, bf: bool, tf: bool) -> Result<(), Errno> {
-        let profile = &mut self.writable(domain)?.profile;
-        (profile.bf.1, profile.tf.1) = (bf, tf);
-        Ok(())
+    fn levels(&mut self, domain: Domain) -> Result<Levels, Errno> {
+        self.domain(domain).map(|it| it.levels.clone())
     }
 }

@@ -13,7 +13,7 @@
 //! | `0.1/clos2/min_mhz`, `0.1/clos2/max_mhz` | limits of a class | yes |
 //! | `0.1/clos2/weight` | 0 to 15; the lower, the more it gets where power is divided in proportion | yes |
 //! | `0.1/profile` | `level=0 of=0,3,4 locked=0 bf=1 tf=1`: the level that holds, all that there are, and what this one has | no |
-//! | `0.1/features` | what is on at this level of `bf` and `tf`, or `none` | yes |
+//! | `0.1/features` | what is on at this level of `bf` and `tf`, or `none` | no |
 //!
 //! The device is a seam ([`Device`]): the kernel's ([`IsstDevice`]), and one that refuses what the driver refuses ([`FakeDevice`]). A node's ([`NodeDevice`]) is the kernel's; in a tree for tests
 //! a socket stands in its place, behind which a program answers for a fake one ([`answer`]).
@@ -24,17 +24,32 @@ mod names;
 mod node_device;
 mod settings;
 
-pub use device::{DEVICE, IsstDevice};
+pub use device::IsstDevice;
 pub use fake::FakeDevice;
 pub use names::Domain;
 pub use node_device::{NodeDevice, answer};
-pub use settings::{ClosLimits, CorePower, Priority, Profile, SpeedSelect};
+pub use settings::SpeedSelect;
 
+use bayplan_types::{ClosLimits, CorePower, PerformanceProfile};
 use nix::errno::Errno;
+
+/// `api_version` of a driver that speaks TPMI (`isst_if_platform_info`; tools/power/x86/intel-speed-select asks so, too). Below it there are mailboxes only.
+pub const TPMI_VERSION: u16 = 2;
+
+/// Where a domain is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    /// The level that holds, and which there are.
+    pub profile: PerformanceProfile,
+    /// Base frequency is on at this level.
+    pub is_base_frequency_on: bool,
+    /// Turbo frequency is on at this level.
+    pub is_turbo_frequency_on: bool,
+}
 
 /// What the driver can be asked. All of a core's threads have one class.
 pub trait Device {
-    /// Version of the interface; below 2 nothing else is here.
+    /// Version of the interface; below [`TPMI_VERSION`] nothing else is here.
     ///
     /// # Errors
     /// What the kernel answers.
@@ -44,11 +59,11 @@ pub trait Device {
     /// # Errors
     /// What the kernel answers.
     fn core_of(&mut self, cpu: u32) -> Result<(u8, u16), Errno>;
-    /// Whether and how core power divides.
+    /// Whether and how core power divides; `None`: the domain has none.
     ///
     /// # Errors
     /// What the kernel answers.
-    fn core_power(&mut self, domain: Domain) -> Result<CorePower, Errno>;
+    fn core_power(&mut self, domain: Domain) -> Result<Option<CorePower>, Errno>;
     /// Sets that.
     ///
     /// # Errors
@@ -78,10 +93,5 @@ pub trait Device {
     ///
     /// # Errors
     /// What the kernel answers.
-    fn profile(&mut self, domain: Domain) -> Result<Profile, Errno>;
-    /// Switches base and turbo frequency at the level that holds.
-    ///
-    /// # Errors
-    /// What the kernel answers.
-    fn set_features(&mut self, domain: Domain, bf: bool, tf: bool) -> Result<(), Errno>;
+    fn levels(&mut self, domain: Domain) -> Result<Levels, Errno>;
 }

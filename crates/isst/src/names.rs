@@ -1,7 +1,6 @@
 //! Names of settings. In: text. Out: what it names.
 
-/// Classes of service of a domain.
-const CLASSES: u8 = 4;
+use bayplan_types::{CLOS_COUNT, CORE_POWER};
 
 /// A part of a package with limits of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +56,7 @@ impl Name {
         let (package, number) = of.split_once('.')?;
         let domain = Domain { package: package.parse().ok()?, number: number.parse().ok()? };
         match setting {
-            "core_power" => Some(Name::CorePower(domain)),
+            CORE_POWER => Some(Name::CorePower(domain)),
             "profile" => Some(Name::Profile(domain)),
             "features" => Some(Name::Features(domain)),
             other => Name::in_domain(domain, other),
@@ -71,7 +70,7 @@ impl Name {
             let core = core.parse().ok()?;
             return (setting == "clos").then_some(Name::CoreClos(domain, core));
         }
-        let clos = of.strip_prefix("clos")?.parse().ok().filter(|it| *it < CLASSES)?;
+        let clos = of.strip_prefix("clos")?.parse().ok().filter(|it| *it < CLOS_COUNT)?;
         let limit = match setting {
             "min_mhz" => Limit::Min,
             "max_mhz" => Limit::Max,

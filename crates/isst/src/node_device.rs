@@ -10,10 +10,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bayplan_types::SPEED_SELECT_DEVICE;
 use nix::errno::Errno;
 
 use crate::Device;
-use crate::device::{DEVICE, IsstDevice};
+use crate::device::IsstDevice;
 use crate::settings::SpeedSelect;
 
 /// A stand-in answers at once.
@@ -36,7 +37,7 @@ impl NodeDevice {
     /// `ENOENT` where there is none: another processor, or the driver is not loaded. `ENODEV` where something else is in its place, `EOPNOTSUPP` where the driver speaks of mailboxes only;
     /// otherwise what the kernel answers.
     pub fn open(root: &Path) -> Result<NodeDevice, Errno> {
-        let path = root.join(DEVICE);
+        let path = root.join(SPEED_SELECT_DEVICE);
         let kind = fs::metadata(&path).map_err(|error| errno_of(&error))?.file_type();
         if kind.is_socket() {
             return Ok(NodeDevice(Kind::StandIn(path)));
@@ -124,7 +125,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(NodeDevice::open(root.path()).err(), Some(Errno::ENOENT));
         fs::create_dir_all(root.path().join("dev")).unwrap();
-        let listener = UnixListener::bind(root.path().join(DEVICE)).unwrap();
+        let listener = UnixListener::bind(root.path().join(SPEED_SELECT_DEVICE)).unwrap();
         let mut settings = SpeedSelect::new(FakeDevice::new(1, 1, 4)).unwrap();
         let stand_in = thread::spawn(move || {
             for stream in listener.incoming().take(6) {
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn something_else_in_its_place_is_no_device() {
         let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join(DEVICE)).unwrap();
+        fs::create_dir_all(root.path().join(SPEED_SELECT_DEVICE)).unwrap();
         assert_eq!(NodeDevice::open(root.path()).err(), Some(Errno::ENODEV));
     }
 }

@@ -1,57 +1,10 @@
 //! Settings by name. In: a device, names and texts. Out: texts, or what the driver answers.
 
-use std::fmt::Write as _;
-
+use bayplan_types::{CLOS_WEIGHT_MAX, ClosLimits, CorePower};
 use nix::errno::Errno;
 
-use crate::Device;
 use crate::names::{Limit, Name};
-
-/// How core power divides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
-    /// By the weights of the classes.
-    Proportional,
-    /// What a class with a lower number needs comes first.
-    Ordered,
-}
-
-/// Whether core power divides, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CorePower {
-    /// The processor has it.
-    pub is_supported: bool,
-    /// It is on.
-    pub is_on: bool,
-    /// How it divides.
-    pub priority: Priority,
-}
-
-/// Limits of a class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClosLimits {
-    /// MHz.
-    pub min_mhz: u16,
-    /// MHz.
-    pub max_mhz: u16,
-    /// 0 to 15; the lower, the more it gets.
-    pub weight: u8,
-}
-
-/// Where a domain is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Profile {
-    /// The level that holds.
-    pub level: u8,
-    /// A bit for each level that there is.
-    pub levels: u8,
-    /// The level cannot be changed.
-    pub is_locked: bool,
-    /// The processor has base frequency at this level, and it is on.
-    pub bf: (bool, bool),
-    /// The same of turbo frequency.
-    pub tf: (bool, bool),
-}
+use crate::{Device, TPMI_VERSION};
 
 /// Settings of a device, as texts with names.
 #[derive(Debug)]
@@ -66,7 +19,7 @@ impl<D: Device> SpeedSelect<D> {
     /// What the kernel answers.
     pub fn new(mut device: D) -> Result<SpeedSelect<D>, Errno> {
         match device.version()? {
-            0 | 1 => Err(Errno::EOPNOTSUPP),
+            ..TPMI_VERSION => Err(Errno::EOPNOTSUPP),
             _ => Ok(SpeedSelect { device }),
         }
     }
@@ -83,12 +36,9 @@ impl<D: Device> SpeedSelect<D> {
                 format!("{package}.{number}/core{core}")
             }
             Name::CoreClos(domain, core) => device.clos(domain, core)?.to_string(),
-            Name::CorePower(domain) => match device.core_power(domain)? {
-                it if !it.is_supported => return Err(Errno::ENOENT),
-                it if !it.is_on => "off".to_owned(),
-                it if it.priority == Priority::Ordered => "ordered".to_owned(),
-                _ => "proportional".to_owned(),
-            },
+            Name::CorePower(domain) => {
+                device.core_power(domain)?.ok_or(Errno::ENOENT)?.name().to_owned()
+            }
             Name::Limit(domain, clos, limit) => {
                 let it = device.limits(domain, clos)?;
                 match limit {
@@ -97,11 +47,12 @@ impl<D: Device> SpeedSelect<D> {
                     Limit::Weight => it.weight.to_string(),
                 }
             }
-            Name::Profile(domain) => render_profile(&device.profile(domain)?),
+            Name::Profile(domain) => device.levels(domain)?.profile.to_string(),
             Name::Features(domain) => {
-                let profile = device.profile(domain)?;
-                let on = [("bf", profile.bf), ("tf", profile.tf)].into_iter();
-                let on: Vec<&str> = on.filter(|(_, it)| it.1).map(|(name, _)| name).collect();
+                let it = device.levels(domain)?;
+                let on = [("bf", it.is_base_frequency_on), ("tf", it.is_turbo_frequency_on)];
+                let on = on.into_iter().filter(|(_, is_on)| *is_on);
+                let on: Vec<&str> = on.map(|(name, _)| name).collect();
                 if on.is_empty() { "none".to_owned() } else { on.join(" ") }
             }
         };
@@ -116,21 +67,14 @@ impl<D: Device> SpeedSelect<D> {
         let device = &mut self.device;
         let text = text.trim();
         match Name::parse(name).ok_or(Errno::ENOENT)? {
-            Name::CpuCore { .. } | Name::Profile(_) => Err(Errno::EACCES),
+            Name::CpuCore { .. } | Name::Profile(_) | Name::Features(_) => Err(Errno::EACCES),
             Name::CoreClos(domain, core) => {
                 let clos = text.parse().map_err(|_| Errno::EINVAL)?;
                 device.set_clos(domain, core, clos)
             }
             Name::CorePower(domain) => {
-                let before = device.core_power(domain)?;
-                let power = match text {
-                    "off" => CorePower { is_on: false, ..before },
-                    "ordered" => CorePower { is_on: true, priority: Priority::Ordered, ..before },
-                    "proportional" => {
-                        CorePower { is_on: true, priority: Priority::Proportional, ..before }
-                    }
-                    _ => return Err(Errno::EINVAL),
-                };
+                device.core_power(domain)?.ok_or(Errno::ENOENT)?;
+                let power: CorePower = text.parse().map_err(|_| Errno::EINVAL)?;
                 device.set_core_power(domain, power)
             }
             Name::Limit(domain, clos, limit) => {
@@ -138,52 +82,26 @@ impl<D: Device> SpeedSelect<D> {
                 let limits = with_limit(before, limit, text).ok_or(Errno::EINVAL)?;
                 device.set_limits(domain, clos, limits)
             }
-            Name::Features(domain) => {
-                let words: Vec<&str> = text.split_ascii_whitespace().collect();
-                let is_known = |word: &&str| ["bf", "tf", "none"].contains(word);
-                if words.is_empty() || !words.iter().all(is_known) {
-                    return Err(Errno::EINVAL);
-                }
-                device.set_features(domain, words.contains(&"bf"), words.contains(&"tf"))
-            }
         }
     }
 }
 
-fn render_profile(profile: &Profile) -> String {
-    let mut text = format!("level={} of=", profile.level);
-    let levels = (0..8).filter(|level| profile.levels & (1 << level) != 0);
-    for (place, level) in levels.enumerate() {
-        let comma = if place > 0 { "," } else { "" };
-        let _ = write!(text, "{comma}{level}");
-    }
-    let has = |(has, _): (bool, bool)| u8::from(has);
-    let _ = write!(
-        text,
-        " locked={} bf={} tf={}",
-        u8::from(profile.is_locked),
-        has(profile.bf),
-        has(profile.tf)
-    );
-    text
-}
-
 /// The limits with another one; `None`: it is none, or there would be no frequency between the lowest and the highest.
 fn with_limit(before: ClosLimits, limit: Limit, text: &str) -> Option<ClosLimits> {
-    let number: u16 = text.parse().ok()?;
+    let number: u32 = text.parse().ok()?;
     let limits = match limit {
         Limit::Min => ClosLimits { min_mhz: number, ..before },
         Limit::Max => ClosLimits { max_mhz: number, ..before },
         Limit::Weight => ClosLimits { weight: u8::try_from(number).ok()?, ..before },
     };
-    (limits.weight <= 15 && limits.min_mhz <= limits.max_mhz).then_some(limits)
+    (limits.weight <= CLOS_WEIGHT_MAX && limits.min_mhz <= limits.max_mhz).then_some(limits)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 mod tests {
     use super::*;
-    use crate::FakeDevice;
+    use crate::{Domain, FakeDevice};
 
     fn settings() -> SpeedSelect<FakeDevice> {
         SpeedSelect::new(FakeDevice::new(2, 2, 8)).unwrap()
@@ -241,6 +159,16 @@ mod tests {
     }
 
     #[test]
+    fn a_domain_without_core_power_has_none_to_read_or_to_switch() {
+        let device = FakeDevice::new(1, 2, 4);
+        let device = device.without_core_power(Domain { package: 0, number: 1 });
+        let mut settings = SpeedSelect::new(device).unwrap();
+        assert_eq!(settings.read("0.0/core_power").unwrap(), "off\n");
+        assert_eq!(settings.read("0.1/core_power"), Err(Errno::ENOENT));
+        assert_eq!(settings.write("0.1/core_power", "ordered"), Err(Errno::ENOENT));
+    }
+
+    #[test]
     fn limits_fit_each_other_and_the_register_or_are_refused() {
         check(
             "0.0/clos1/max_mhz",
@@ -273,18 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn features_are_switched_and_the_profile_is_only_told() {
-        check(
-            "0.1/features",
-            Ok("none"),
-            &[
-                ("bf", Ok("bf")),
-                ("tf bf", Ok("bf tf")),
-                ("none", Ok("none")),
-                ("cp", Err(Errno::EINVAL)),
-                ("", Err(Errno::EINVAL)),
-            ],
-        );
+    fn features_and_the_profile_are_only_told() {
+        check("0.1/features", Ok("none"), &[("bf", Err(Errno::EACCES))]);
         check(
             "0.1/profile",
             Ok("level=0 of=0,3,4 locked=0 bf=1 tf=1"),
@@ -318,12 +236,9 @@ mod tests {
         let mut device = FakeDevice::new(1, 1, 4);
         device.is_write_blocked = true;
         let mut settings = SpeedSelect::new(device).unwrap();
-        for (name, text) in [
-            ("0.0/core0/clos", "1"),
-            ("0.0/core_power", "ordered"),
-            ("0.0/clos0/max_mhz", "2000"),
-            ("0.0/features", "bf"),
-        ] {
+        for (name, text) in
+            [("0.0/core0/clos", "1"), ("0.0/core_power", "ordered"), ("0.0/clos0/max_mhz", "2000")]
+        {
             let before = settings.read(name);
             assert_eq!(settings.write(name, text), Err(Errno::EPERM), "{name}");
             assert_eq!(settings.read(name), before, "{name}");

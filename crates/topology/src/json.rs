@@ -38,7 +38,7 @@ Fields of -o json (sets of CPUs and nodes are texts such as \"0-3,8\"; null: the
   kernel        release, cpu_options[], controllers[], psi, btf, resctrl, cpufreq_driver, cpuidle_driver, idle_states[],
                 uncores[], speed_select; where its device was asked also power_domains[]: name (package and number), core_power (off,
                 proportional, ordered), level, levels[], locked, base_frequency and turbo_frequency (on or not), classes[]: min_mhz,
-                max_mhz, weight, cpus; or power_domains_refused, why it says nothing
+                max_mhz, weight, cpus; power_domains_unread[], what of it could not be read; or power_domains_refused, why it says nothing
   oddities[]    path, found, assumed";
 
 /// A machine. Sets are texts in the kernel's list form. [`JSON_HELP`] tells what the fields mean.
@@ -191,6 +191,8 @@ pub struct KernelJson {
     pub speed_select: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub power_domains: Vec<PowerDomainJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub power_domains_unread: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_domains_refused: Option<String>,
 }
@@ -391,6 +393,10 @@ fn kernel(kernel: &KernelFacts) -> KernelJson {
         speed_select: kernel.has_speed_select,
         power_domains: match &kernel.speed_select {
             Some(Ok(facts)) => facts.domains.iter().map(power_domain).collect(),
+            _ => Vec::new(),
+        },
+        power_domains_unread: match &kernel.speed_select {
+            Some(Ok(facts)) => facts.unread_in_words(),
             _ => Vec::new(),
         },
         power_domains_refused: match &kernel.speed_select {

@@ -19,14 +19,26 @@ pub(crate) fn priorities_of_classes(
         .domains
         .iter()
         .flat_map(|domain| domain.cores.iter().map(move |core| (domain, core)))
-        .filter(|(_, core)| core.cpus.intersects(among))
+        // Without core power there are no classes, whatever the registers say.
+        .filter(|(domain, core)| domain.core_power.is_some() && core.cpus.intersects(among))
         .filter_map(|(domain, core)| Some((domain, core, core.clos?)))
         .collect();
     let by_turbo = cores.iter().filter(|(domain, ..)| domain.is_turbo_frequency_on);
     let by_turbo = by_turbo.map(|(_, core, clos)| (u8::from(*clos > CLOS_OF_TURBO), &core.cpus));
-    let by_power =
-        cores.iter().filter_map(|(domain, core, clos)| Some((rank(domain, *clos)?, &core.cpus)));
-    ends(by_turbo, among).or_else(|| ends(by_power, among))
+    ends(by_turbo, among).or_else(|| by_power(&cores, among))
+}
+
+/// Numbers and weights are not compared: domains that divide power in one way are told apart among themselves.
+fn by_power(cores: &[(&PowerDomain, &PowerCore, u8)], among: &CpuSet) -> Option<(CpuSet, CpuSet)> {
+    let of_way = |way: CorePower| {
+        let cores = cores.iter().filter(|(domain, ..)| domain.core_power == Some(way));
+        ends(
+            cores.filter_map(|(domain, core, clos)| Some((rank(domain, *clos)?, &core.cpus))),
+            among,
+        )
+    };
+    let ways = CorePower::ALL.into_iter().filter_map(of_way);
+    ways.reduce(|(high, low), (other, lower)| (high.union(&other), low.union(&lower)))
 }
 
 /// The lower, the better.
@@ -83,7 +95,7 @@ mod tests {
             cores: (0..).zip(classes).map(core).collect(),
             ..PowerDomain::default()
         };
-        let facts = SpeedSelect { domains: vec![domain] };
+        let facts = SpeedSelect { domains: vec![domain], ..SpeedSelect::default() };
         let found = priorities_of_classes(&facts, &among.parse().unwrap());
         let found = found.map(|(high, low)| [high.to_string(), low.to_string()]);
         assert_eq!(found, expected.map(|it| it.map(str::to_owned)));
@@ -105,5 +117,44 @@ mod tests {
         check(Ordered, true, &[0, 1, 1], "0-5", Some(["0-1", "2-5"]));
         check(Off, true, &[2, 3, 3], "0-5", None);
         check(Ordered, false, &[], "0-5", None);
+    }
+
+    /// Power domains, each with how it divides, whether turbo frequency is on, and the classes of its cores of one CPU each; weights are those of the numbers, times five.
+    #[track_caller]
+    fn check_domains(domains: &[(Option<CorePower>, bool, &[u8])], expected: Option<[&str; 2]>) {
+        let mut cpus = 0..;
+        let mut domain = |&(core_power, is_turbo_frequency_on, classes): &(_, bool, &[u8])| {
+            let core = |(number, clos): (u16, &u8)| {
+                let cpu: u32 = cpus.next().unwrap();
+                PowerCore { number, cpus: cpu.to_string().parse().unwrap(), clos: Some(*clos) }
+            };
+            let weight = |number: u8| ClosLimits { weight: number * 5, ..ClosLimits::default() };
+            PowerDomain {
+                core_power,
+                is_turbo_frequency_on,
+                clos: (0..4).map(weight).collect(),
+                cores: (0..).zip(classes).map(core).collect(),
+                ..PowerDomain::default()
+            }
+        };
+        let domains = domains.iter().map(&mut domain).collect();
+        let facts = SpeedSelect { domains, ..SpeedSelect::default() };
+        let found = priorities_of_classes(&facts, &"0-99".parse().unwrap());
+        let found = found.map(|(high, low)| [high.to_string(), low.to_string()]);
+        assert_eq!(found, expected.map(|it| it.map(str::to_owned)));
+    }
+
+    #[test]
+    fn every_power_domain_counts_as_it_divides() {
+        use CorePower::{Off, Ordered, Proportional};
+        let ordered = (Some(Ordered), false, &[0, 3][..]);
+        check_domains(&[ordered, ordered], Some(["0,2", "1,3"]));
+        check_domains(&[ordered, (Some(Off), false, &[0, 3])], Some(["0", "1"]));
+        check_domains(&[ordered, (None, false, &[0, 3])], Some(["0", "1"]));
+        // A weight of 15 is not worse than class 3.
+        check_domains(&[ordered, (Some(Proportional), false, &[0, 3])], Some(["0,2", "1,3"]));
+        // Without core power there are no classes that turbo frequency could tell apart.
+        check_domains(&[(None, true, &[0, 3])], None);
+        check_domains(&[ordered, (None, true, &[0, 3])], Some(["0", "1"]));
     }
 }

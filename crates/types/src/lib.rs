@@ -20,7 +20,8 @@ pub use parse_set_error::ParseSetError;
 pub use pinning::Pinning;
 pub use qos::{CpuClass, QosClass};
 pub use speed_select::{
-    CLOS_COUNT, ClosLimits, CorePower, ParseCorePowerError, ParseProfileError, PerformanceProfile,
-    PowerCore, PowerDomain, SpeedSelect,
+    CLOS_COUNT, CLOS_MHZ_MAX, CLOS_MHZ_STEP, CLOS_WEIGHT_MAX, CORE_POWER, ClosLimits, CorePower,
+    NoCorePower, ParseCorePowerError, ParseProfileError, PerformanceProfile, PowerCore,
+    PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect,
 };
 pub use unit::{Bytes, HugeBytes, Khz, MilliCpu};

@@ -1,18 +1,70 @@
 //! What a processor says of Intel Speed Select (Documentation/admin-guide/pm/intel-speed-select.rst). Facts as they were read, without judgement.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use crate::CpuSet;
 
-/// Classes of service of a power domain.
+/// The kernel's device, below the root, without a slash in front. Its settings (crate `isst`) are as files below it.
+pub const SPEED_SELECT_DEVICE: &str = "dev/isst_interface";
+
+/// The name of the setting of a power domain that says whether and how power is divided.
+pub const CORE_POWER: &str = "core_power";
+
+/// Classes of service of a power domain (SST_MAX_CLOS of the driver's isst_tpmi_core.c).
 pub const CLOS_COUNT: u8 = 4;
+/// The largest weight of a class (`prop_prio` of include/uapi/linux/isst_if.h: 0 to 15).
+pub const CLOS_WEIGHT_MAX: u8 = 15;
+/// The registers of a class have steps of so many MHz (SST_MUL_FACTOR_FREQ of isst_tpmi_core.c).
+pub const CLOS_MHZ_STEP: u32 = 100;
+/// The largest frequency that the registers of a class hold: 8 bits of such steps (SST_CLOS_CONFIG_MAX_WIDTH).
+pub const CLOS_MHZ_MAX: u32 = 255 * CLOS_MHZ_STEP;
 
 /// The power domains of a machine that can be asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpeedSelect {
     /// In the order of their names.
     pub domains: Vec<PowerDomain>,
+    /// Settings that there are and that could not be read, with the reason, by their names below the device: `0.1/core_power`.
+    pub unread: BTreeMap<String, String>,
+}
+
+/// Why the cores of a power domain have no class of service. `Display` says it for an operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCorePower {
+    /// The processor says so.
+    #[error("the processor has no core power there")]
+    Missing,
+    /// It was not to be read.
+    #[error("core power cannot be read: {0}")]
+    Unread(String),
+}
+
+impl SpeedSelect {
+    /// Whether and how power is divided in a domain.
+    ///
+    /// # Errors
+    /// That there is nothing that divides it, or that this is not known.
+    pub fn core_power_of(&self, domain: &PowerDomain) -> Result<CorePower, NoCorePower> {
+        domain.core_power.ok_or_else(|| {
+            let why = self.unread.get(&format!("{}/{CORE_POWER}", domain.name)).cloned();
+            why.map_or(NoCorePower::Missing, NoCorePower::Unread)
+        })
+    }
+
+    /// What could not be read, one line for each reason: `0.1/core_power and 2 more: EIO`.
+    pub fn unread_in_words(&self) -> Vec<String> {
+        let mut by_reason: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+        for (name, why) in &self.unread {
+            by_reason.entry(why).or_insert((name, 0)).1 += 1;
+        }
+        let line = |(why, (name, count)): (&str, (&str, usize))| match count {
+            1 => format!("{name}: {why}"),
+            _ => format!("{name} and {} more: {why}", count - 1),
+        };
+        by_reason.into_iter().map(line).collect()
+    }
 }
 
 /// A part of a package with limits of its own.
@@ -20,7 +72,7 @@ pub struct SpeedSelect {
 pub struct PowerDomain {
     /// Package and number: `0.1`.
     pub name: String,
-    /// Core power (SST-CP); `None`: the processor has none, or it cannot be read.
+    /// Core power (SST-CP); `None`: the processor has none, or it could not be read ([`SpeedSelect::core_power_of`]).
     pub core_power: Option<CorePower>,
     /// Limits of each class of service, by its number.
     pub clos: Vec<ClosLimits>,
@@ -108,7 +160,7 @@ pub struct ClosLimits {
     pub min_mhz: u32,
     /// The highest frequency, in MHz.
     pub max_mhz: u32,
-    /// 0 to 15; the lower, the more it gets.
+    /// 0 to [`CLOS_WEIGHT_MAX`]; the lower, the more it gets.
     pub weight: u8,
 }
 
@@ -168,6 +220,26 @@ impl FromStr for PerformanceProfile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_could_not_be_read_is_not_what_is_missing() {
+        let domain = |name: &str, core_power| PowerDomain {
+            name: name.to_owned(),
+            core_power,
+            ..PowerDomain::default()
+        };
+        let unread = [("0.1/core_power", "EIO"), ("0.1/clos0/weight", "EIO"), ("0.2/profile", "x")];
+        let unread = unread.map(|(name, why)| (name.to_owned(), why.to_owned()));
+        let facts = SpeedSelect { unread: unread.into(), ..SpeedSelect::default() };
+        for (domain, expected) in [
+            (domain("0.0", Some(CorePower::Off)), Ok(CorePower::Off)),
+            (domain("0.1", None), Err(NoCorePower::Unread("EIO".to_owned()))),
+            (domain("0.2", None), Err(NoCorePower::Missing)),
+        ] {
+            assert_eq!(facts.core_power_of(&domain), expected, "{}", domain.name);
+        }
+        assert_eq!(facts.unread_in_words(), ["0.1/clos0/weight and 1 more: EIO", "0.2/profile: x"]);
+    }
 
     #[test]
     fn profiles_are_read_as_they_are_written() {

@@ -4,94 +4,84 @@ use std::collections::BTreeMap;
 
 use bayplan_enforcement::power::Frequency;
 use bayplan_enforcement::speed_select::{ClosWish, SpeedSelectWish};
-use bayplan_types::{CLOS_COUNT, CorePower, Khz};
+use bayplan_types::{CLOS_COUNT, CLOS_MHZ_MAX, CLOS_MHZ_STEP, CLOS_WEIGHT_MAX, CorePower, Khz};
 use serde_json::{Map, Value as Json, json};
 
 use crate::config::Config;
 use crate::errors::ConfigError;
+use crate::fields::Fields;
 use crate::kind::{Field, Tree};
-use crate::yaml::{Node, Position, Value};
 
 /// The key itself.
 pub(crate) struct SpeedSelectTree;
 
 const EXPECTED: &str = "lines such as `corePower: ordered` and `clos: {0: {minFreq: 2.4GHz}}`";
-/// The largest that the register of a class holds: 8 bits of 100 MHz.
-const MHZ_MAX: u32 = 25_500;
-const WEIGHT_MAX: u8 = 15;
 
-#[derive(Default)]
-struct Reader {
-    errors: Vec<ConfigError>,
+const KEYS: [&str; 2] = ["corePower", "clos"];
+const CLOS_KEYS: [&str; 3] = ["minFreq", "maxFreq", "weight"];
+
+fn wish(fields: &mut Fields<'_>) -> SpeedSelectWish {
+    let mut wish = SpeedSelectWish::default();
+    for (at, key, value) in fields.entries() {
+        match key.as_str() {
+            "corePower" => {
+                let expected = ways().join(", ");
+                wish.core_power = fields.parsed(&key, value, &expected, parse_core_power);
+            }
+            "clos" => wish.clos = classes(&mut fields.inner(&key, value)),
+            other => fields.unknown(at, other, &KEYS),
+        }
+    }
+    wish
 }
 
-impl Reader {
-    fn wrong(&mut self, at: Position, message: String) {
-        self.errors.push(ConfigError { at, message });
-    }
-
-    fn entries<'a>(
-        &mut self,
-        what: &str,
-        expected: &str,
-        node: &'a Node,
-    ) -> &'a [(Position, String, Node)] {
-        match &node.value {
-            Value::Map(entries) => entries,
-            Value::Null => &[],
-            _ => {
-                self.wrong(node.at, format!("`{what}`: expected {expected}"));
-                &[]
+fn classes(fields: &mut Fields<'_>) -> BTreeMap<u8, ClosWish> {
+    let mut classes = BTreeMap::new();
+    for (at, key, value) in fields.entries() {
+        match numbers().position(|it| it == key).and_then(|it| u8::try_from(it).ok()) {
+            Some(number) => {
+                let class = class(&mut fields.inner(&key, value));
+                classes.insert(number, class);
+            }
+            None => {
+                let known: Vec<String> = numbers().collect();
+                let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                fields.unknown(at, &key, &known);
             }
         }
     }
+    classes
+}
 
-    /// A value, or a mistake.
-    fn value<T>(
-        &mut self,
-        what: &str,
-        expected: &str,
-        node: &Node,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Option<T> {
-        let text = match &node.value {
-            Value::Scalar(text) => text.as_str(),
-            _ => "",
-        };
-        let value = parse(text);
-        if value.is_none() {
-            self.wrong(node.at, format!("`{what}` is `{text}`, expected {expected}"));
-        }
-        value
-    }
-
-    fn unknown(&mut self, at: Position, what: &str, key: &str, known: &str) {
-        self.wrong(at, format!("unknown key `{key}` in `{what}`; known are {known}"));
-    }
-
-    fn clos(&mut self, what: &str, node: &Node) -> ClosWish {
-        let mut wish = ClosWish::default();
-        for (at, key, value) in self.entries(what, "lines such as `minFreq: 2.4GHz`", node) {
-            let of = format!("{what}.{key}");
-            let mhz = "a frequency from 100MHz to 25.5GHz";
-            match key.as_str() {
-                "minFreq" => wish.min_mhz = self.value(&of, mhz, value, parse_mhz),
-                "maxFreq" => wish.max_mhz = self.value(&of, mhz, value, parse_mhz),
-                "weight" => {
-                    let parse = |text: &str| text.parse().ok().filter(|it| *it <= WEIGHT_MAX);
-                    wish.weight = self.value(&of, "a number from 0 to 15", value, parse);
-                }
-                _ => self.unknown(*at, what, key, "minFreq, maxFreq, weight"),
+fn class(fields: &mut Fields<'_>) -> ClosWish {
+    let mut wish = ClosWish::default();
+    for (at, key, value) in fields.entries() {
+        let mhz = "a frequency from 100MHz to 25.5GHz";
+        match key.as_str() {
+            "minFreq" => wish.min_mhz = fields.parsed(&key, value, mhz, parse_mhz),
+            "maxFreq" => wish.max_mhz = fields.parsed(&key, value, mhz, parse_mhz),
+            "weight" => {
+                let parse = |text: &str| text.parse().ok().filter(|it| *it <= CLOS_WEIGHT_MAX);
+                wish.weight = fields.parsed(&key, value, "a number from 0 to 15", parse);
             }
+            other => fields.unknown(at, other, &CLOS_KEYS),
         }
-        if let Some((min, max)) = wish.min_mhz.zip(wish.max_mhz).filter(|(min, max)| min > max) {
-            let message = format!(
-                "`{what}.minFreq` is {min} MHz, above `maxFreq`, {max} MHz; expected at most that"
-            );
-            self.wrong(node.at, message);
-        }
-        wish
     }
+    if let Some((min, max)) = wish.min_mhz.zip(wish.max_mhz).filter(|(min, max)| min > max) {
+        let message =
+            format!("`minFreq` is {min} MHz, above `maxFreq`, {max} MHz; expected at most that");
+        fields.wrong(fields.at(), message);
+    }
+    wish
+}
+
+/// Classes of service, as keys.
+fn numbers() -> impl Iterator<Item = String> {
+    (0..CLOS_COUNT).map(|it| it.to_string())
+}
+
+fn ways() -> [&'static str; 3] {
+    CorePower::ALL.map(CorePower::name)
 }
 
 /// `off` without quotes is a false of YAML.
@@ -102,7 +92,7 @@ fn parse_core_power(text: &str) -> Option<CorePower> {
 fn parse_mhz(text: &str) -> Option<u32> {
     let Ok(Frequency::Exactly(khz)) = text.parse() else { return None };
     let mhz = u32::try_from(khz.0 / 1000).ok()?;
-    (100..=MHZ_MAX).contains(&mhz).then_some(mhz)
+    (CLOS_MHZ_STEP..=CLOS_MHZ_MAX).contains(&mhz).then_some(mhz)
 }
 
 impl Tree for SpeedSelectTree {
@@ -111,31 +101,10 @@ impl Tree for SpeedSelectTree {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader::default();
-        let mut wish = SpeedSelectWish::default();
-        for (at, key, value) in reader.entries(field.key, EXPECTED, field.value) {
-            let what = format!("{}.{key}", field.key);
-            match key.as_str() {
-                "corePower" => {
-                    let expected = "off, proportional or ordered";
-                    wish.core_power = reader.value(&what, expected, value, parse_core_power);
-                }
-                "clos" => {
-                    for (at, number, value) in reader.entries(&what, "classes from 0 to 3", value) {
-                        match number.parse::<u8>().ok().filter(|it| *it < CLOS_COUNT) {
-                            Some(clos) => {
-                                let of = reader.clos(&format!("{what}.{number}"), value);
-                                wish.clos.insert(clos, of);
-                            }
-                            None => reader.unknown(*at, &what, number, "0, 1, 2, 3"),
-                        }
-                    }
-                }
-                _ => reader.unknown(*at, field.key, key, "corePower, clos"),
-            }
-        }
-        config.cpu_classes.speed_select = wish;
-        reader.errors
+        let mut errors = Vec::new();
+        let mut fields = Fields::new(field.key, field.value, &mut errors);
+        config.cpu_classes.speed_select = wish(&mut fields);
+        errors
     }
 
     fn shown(&self, config: &mut Config) -> Json {
@@ -157,13 +126,16 @@ impl Tree for SpeedSelectTree {
             "properties": { "minFreq": scalar, "maxFreq": scalar, "weight": scalar },
             "additionalProperties": false,
         });
+        let classes: BTreeMap<String, &Json> = numbers().map(|it| (it, &class)).collect();
+        // `off` without quotes is a false of YAML.
+        let ways: Vec<Json> = ways().map(Json::from).into_iter().chain([json!(false)]).collect();
         json!({
             "type": ["object", "null"],
             "properties": {
-                "corePower": { "enum": ["off", "proportional", "ordered", false] },
+                "corePower": { "enum": ways },
                 "clos": {
                     "type": ["object", "null"],
-                    "properties": { "0": class, "1": class, "2": class, "3": class },
+                    "properties": classes,
                     "additionalProperties": false,
                 },
             },

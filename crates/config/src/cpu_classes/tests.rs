@@ -258,22 +258,48 @@ cpuClasses:
     check(
         wrong,
         expect![[r#"
-        f:3:18: `cpuClasses.classes.fast.clos` is `4`, expected a class of service of Speed Select, 0 to 3
-        f:4:18: `cpuClasses.classes.slow.clos` is `high`, expected a class of service of Speed Select, 0 to 3
-        f:6:16: `cpuClasses.speedSelect.corePower` is `true`, expected off, proportional or ordered
-        f:7:5: unknown key `power` in `cpuClasses.speedSelect`; known are corePower, clos
-        f:9:10: `cpuClasses.speedSelect.clos.0.minFreq` is 3000 MHz, above `maxFreq`, 2000 MHz; expected at most that
-        f:10:20: `cpuClasses.speedSelect.clos.1.minFreq` is `base`, expected a frequency from 100MHz to 25.5GHz
-        f:10:35: `cpuClasses.speedSelect.clos.1.maxFreq` is `30GHz`, expected a frequency from 100MHz to 25.5GHz
-        f:10:50: `cpuClasses.speedSelect.clos.1.weight` is `16`, expected a number from 0 to 15
-        f:10:54: unknown key `max` in `cpuClasses.speedSelect.clos.1`; known are minFreq, maxFreq, weight
-        f:11:10: `cpuClasses.speedSelect.clos.2`: expected lines such as `minFreq: 2.4GHz`
-        f:12:7: unknown key `4` in `cpuClasses.speedSelect.clos`; known are 0, 1, 2, 3"#]],
+            f:3:18: `cpuClasses.classes.fast.clos` is `4`, expected a class of service of Speed Select, 0 to 3
+            f:4:18: `cpuClasses.classes.slow.clos` is `high`, expected a class of service of Speed Select, 0 to 3
+            f:6:16: `cpuClasses.speedSelect`: `corePower` is `true`, expected off, proportional, ordered
+            f:7:5: `cpuClasses.speedSelect`: unknown key `power`; known are corePower, clos
+            f:9:10: `cpuClasses.speedSelect.clos.0`: `minFreq` is 3000 MHz, above `maxFreq`, 2000 MHz; expected at most that
+            f:10:20: `cpuClasses.speedSelect.clos.1`: `minFreq` is `base`, expected a frequency from 100MHz to 25.5GHz
+            f:10:35: `cpuClasses.speedSelect.clos.1`: `maxFreq` is `30GHz`, expected a frequency from 100MHz to 25.5GHz
+            f:10:50: `cpuClasses.speedSelect.clos.1`: `weight` is `16`, expected a number from 0 to 15
+            f:10:54: `cpuClasses.speedSelect.clos.1`: unknown key `max`; known are minFreq, maxFreq, weight
+            f:11:10: `cpuClasses.speedSelect.clos.2`: expected lines of `key: value`
+            f:12:7: `cpuClasses.speedSelect.clos`: unknown key `4`; known are 0, 1, 2, 3"#]],
     );
     check(
         "cpuClasses:\n  speedSelect: ordered\n",
-        expect![
-            "f:2:16: `cpuClasses.speedSelect`: expected lines such as `corePower: ordered` and `clos: {0: {minFreq: 2.4GHz}}`"
-        ],
+        expect!["f:2:16: `cpuClasses.speedSelect`: expected lines of `key: value`"],
+    );
+}
+
+/// The last of two had counted, and nothing was told.
+#[test]
+fn a_key_of_speed_select_or_of_a_class_that_stands_twice_is_a_mistake() {
+    check(
+        "\
+cpuClasses:
+  classes:
+    fast: {clos: 0, sstClosID: 1, minFreq: base, minFreq: min}
+  speedSelect:
+    corePower: ordered
+    corePower: off
+    clos:
+      0: {weight: 1, weight: 2}
+      \"00\": {minFreq: 2GHz}
+",
+        expect![[r#"
+            f:3:21: duplicate key `cpuClasses.classes.fast.sstClosID`
+            f:3:50: duplicate key `cpuClasses.classes.fast.minFreq`
+            f:6:5: `cpuClasses.speedSelect`: duplicate key `corePower`
+            f:8:22: `cpuClasses.speedSelect.clos.0`: duplicate key `weight`
+            f:9:7: `cpuClasses.speedSelect.clos`: unknown key `00`; known are 0, 1, 2, 3"#]],
+    );
+    check(
+        "cpuClasses: {speedSelect: {clos: {0: {weight: 1}, 1: , 0: {minFreq: 2GHz}}}}\n",
+        expect!["f:1:56: not YAML: duplicate key `0`"],
     );
 }

@@ -3,7 +3,7 @@
 //! Classes are a mapping by name, as in CRI Resource Manager, or a list of mappings with a `name`, as in nri-plugins; the names of its fields are
 //! accepted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use bayplan_enforcement::power::{Frequency, ParsePowerError, PowerClass};
@@ -103,9 +103,13 @@ impl Reader {
 
     fn class(&mut self, name: &str, entries: &[(Position, String, Node)]) -> PowerClass {
         let mut class = PowerClass::default();
+        let mut known = BTreeSet::new();
         for (at, key, value) in entries {
             let what = format!("{name}.{key}");
             let field = FIELDS.iter().find(|(own, theirs)| own == key || theirs == key);
+            if field.is_some_and(|(own, _)| !known.insert(*own)) {
+                self.wrong(*at, format!("duplicate key `{what}`"));
+            }
             match field.map_or("", |(own, _)| *own) {
                 "governor" => class.governor = self.text(&what, value).map(str::to_owned),
                 "minFreq" => class.min = self.parsed(&what, value),

@@ -5,8 +5,8 @@ use bayplan_topology::Level;
 use bayplan_types::{CoreKind, CpuPriority, CpuSet, MemoryKind};
 use bayplan_workload::annotations::{Words, is_key};
 
-use crate::errors::ConfigError;
-use crate::yaml::{Node, Position, Value};
+use crate::fields::{Fields, one_of};
+use crate::yaml::{Node, Value};
 use bayplan_node::groups::{
     Capacity, Creation, Fill, Follow, GroupPlace, Inside, InstanceKey, Instances, Load, Most,
     Priority, Size,
@@ -67,55 +67,7 @@ pub(super) const MEMORY: &Words<MemoryKind> = &[
 /// More CPUs than any machine has.
 const CPUS_MAX: usize = 65_536;
 
-/// The fields of one mapping.
-pub(super) struct Fields<'a> {
-    what: String,
-    node: &'a Node,
-    errors: &'a mut Vec<ConfigError>,
-}
-
-impl<'a> Fields<'a> {
-    pub(super) fn new(what: &str, node: &'a Node, errors: &'a mut Vec<ConfigError>) -> Fields<'a> {
-        Fields { what: what.to_owned(), node, errors }
-    }
-
-    /// The same for a value that is a mapping of its own.
-    pub(super) fn inner<'b>(&'b mut self, key: &str, node: &'b Node) -> Fields<'b> {
-        Fields { what: format!("{}.{key}", self.what), node, errors: self.errors }
-    }
-
-    pub(super) fn wrong(&mut self, at: Position, message: String) {
-        self.errors.push(ConfigError { at, message: format!("`{}`: {message}", self.what) });
-    }
-
-    pub(super) fn unknown(&mut self, at: Position, key: &str, known: &[&str]) {
-        self.wrong(at, format!("unknown key `{key}`; known are {}", known.join(", ")));
-    }
-
-    /// Keys and values; what is no mapping is a mistake.
-    pub(super) fn entries(&mut self) -> Vec<(Position, String, &'a Node)> {
-        match &self.node.value {
-            Value::Map(entries) => {
-                entries.iter().map(|(at, key, value)| (*at, key.clone(), value)).collect()
-            }
-            Value::Null => Vec::new(),
-            _ => {
-                self.wrong(self.node.at, "expected lines of `key: value`".to_owned());
-                Vec::new()
-            }
-        }
-    }
-
-    pub(super) fn text<'b>(&mut self, key: &str, value: &'b Node) -> Option<&'b str> {
-        match &value.value {
-            Value::Scalar(text) if !text.is_empty() => Some(text),
-            _ => {
-                self.wrong(value.at, format!("`{key}` is no text"));
-                None
-            }
-        }
-    }
-
+impl Fields<'_> {
     pub(super) fn name(&mut self, value: &Node) -> String {
         let Some(name) = self.text("name", value) else { return String::new() };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -128,25 +80,6 @@ impl<'a> Fields<'a> {
             );
         }
         name.to_owned()
-    }
-
-    pub(super) fn word<T: Clone>(
-        &mut self,
-        key: &str,
-        value: &Node,
-        words: &Words<T>,
-    ) -> Option<T> {
-        let text = self.text(key, value)?.to_owned();
-        let found = one_of(&text, words);
-        if found.is_none() {
-            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            self.wrong(value.at, format!("`{key}` is `{text}`, expected {}", known.join(", ")));
-        }
-        found
-    }
-
-    pub(super) fn flag(&mut self, key: &str, value: &Node) -> Option<bool> {
-        self.word(key, value, &[("true", true), ("false", false)])
     }
 
     /// `Some(None)`: unlimited.
@@ -187,10 +120,6 @@ impl<'a> Fields<'a> {
         }
         kinds
     }
-}
-
-pub(super) fn one_of<T: Clone>(text: &str, words: &Words<T>) -> Option<T> {
-    words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| meaning.clone())
 }
 
 /// A list of texts.
@@ -280,7 +209,7 @@ pub(super) fn size(fields: &mut Fields<'_>) -> (Size, Option<Follow>) {
     const KEYS: [&str; 5] = ["requests", "usage", "fixed", "list", "domain"];
     let entries = fields.entries();
     let [(at, key, value)] = &entries[..] else {
-        let at = fields.node.at;
+        let at = fields.at();
         fields.wrong(at, format!("expected one of {}", KEYS.join(", ")));
         return (Size::default(), None);
     };
@@ -325,7 +254,7 @@ fn requests(fields: &mut Fields<'_>, mut follow: Option<&mut Follow>) -> Size {
         }
     }
     if max.is_some_and(|max| max < min) {
-        let at = fields.node.at;
+        let at = fields.at();
         fields.wrong(at, format!("`max` is less than `min`, which is {min}"));
     }
     Size::Requests { min, max }

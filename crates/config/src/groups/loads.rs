@@ -5,10 +5,10 @@ use bayplan_topology::Level;
 use bayplan_workload::annotations::Words;
 use serde_json::{Value as Json, json};
 
-use super::fields::Fields;
 use super::named::named_list;
 use crate::config::Config;
 use crate::errors::ConfigError;
+use crate::fields::Fields;
 use crate::kind::{Field, Tree};
 use crate::yaml::Node;
 

@@ -5,10 +5,11 @@ use bayplan_types::QosClass;
 use bayplan_workload::annotations::Words;
 use serde_json::{Map, Value as Json, json};
 
-use super::fields::{Fields, texts};
+use super::fields::texts;
 use super::named::named_list;
 use crate::config::Config;
 use crate::errors::ConfigError;
+use crate::fields::Fields;
 use crate::kind::{Field, Tree};
 use crate::yaml::Node;
 

@@ -14,6 +14,7 @@ mod turned;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_enforcement::{Original, Slot, Unmovable};
+use bayplan_host::has_cgroup_v2;
 use bayplan_host::kernel::Kernel;
 use bayplan_node::occupancy::{Occupancy, Occupant};
 
@@ -79,7 +80,7 @@ fn lack_of_version_2(kernel: &mut dyn Kernel, config: &Config) -> Option<String>
     ];
     let names = sections.iter().filter_map(|(name, is_set)| is_set.then_some(*name));
     let names = names.collect::<Vec<_>>().join(", ");
-    let is_v1 = !names.is_empty() && kernel.read("sys/fs/cgroup/cgroup.controllers").is_err();
+    let is_v1 = !names.is_empty() && !has_cgroup_v2(kernel);
     is_v1.then(|| format!("cgroups are of version 1: no effect of {names}"))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use bayplan_types::{ClosLimits, CpuPriority, CpuSet, Khz, NodeId, SpeedSelect};
+use bayplan_types::{ClosLimits, CpuPriority, CpuSet, Khz, NoCorePower, NodeId, SpeedSelect};
 
 use super::lines::Lines;
 use bayplan_topology::{Device, DeviceKind};
@@ -78,12 +78,15 @@ fn kernel(topology: &Topology, lines: &mut Lines) {
 
 /// What the device of Speed Select says, a line for each power domain and for each class of service that has cores.
 fn speed_select(facts: Option<&Result<SpeedSelect, String>>, lines: &mut Lines) {
-    let domains = match facts {
-        Some(Ok(facts)) => &facts.domains,
+    let facts = match facts {
+        Some(Ok(facts)) => facts,
         Some(Err(why)) => return lines.add(1, &format!("Speed Select says nothing: {why}")),
         None => return,
     };
-    for domain in domains {
+    for unread in facts.unread_in_words() {
+        lines.add(1, &format!("Speed Select: cannot read {unread}"));
+    }
+    for domain in &facts.domains {
         let mut parts = Vec::new();
         if let Some(profile) = &domain.profile {
             let locked = if profile.is_locked { ", locked" } else { "" };
@@ -95,8 +98,11 @@ fn speed_select(facts: Option<&Result<SpeedSelect, String>>, lines: &mut Lines) 
         ];
         let on = switches.into_iter().filter(|(_, is_on)| *is_on);
         parts.extend(on.map(|(name, _)| format!("{name} on")));
-        let power = domain.core_power;
-        parts.push(power.map_or("no core power".to_owned(), |it| format!("core power {it}")));
+        parts.push(match facts.core_power_of(domain) {
+            Ok(power) => format!("core power {power}"),
+            Err(NoCorePower::Missing) => "no core power".to_owned(),
+            Err(NoCorePower::Unread(_)) => "core power not known".to_owned(),
+        });
         lines
             .add(1, &format!("Speed Select of power domain {}: {}", domain.name, parts.join(", ")));
         for (number, ClosLimits { min_mhz, max_mhz, weight }) in (0..).zip(&domain.clos) {

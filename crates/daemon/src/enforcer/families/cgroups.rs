@@ -12,8 +12,8 @@ use bayplan_enforcement::{
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
-    ContainerCgroup, read_block_devices, read_capability, read_cgroup_files, read_interrupts,
-    read_undivided_disks,
+    ContainerCgroup, has_cgroup_v2, read_block_devices, read_capability, read_cgroup_files,
+    read_interrupts, read_undivided_disks,
 };
 use bayplan_node::occupancy::{Occupancy, Occupant, tuning_of};
 use bayplan_node::turned::Turned;
@@ -85,8 +85,7 @@ pub(super) fn gather_cgroups(
         // Otherwise there is no group yet that could have these files.
         gathered.lacks_groups = true;
         members.iter().for_each(|it| gathered.arrivals.note_wanted(it.occupant));
-        let is_v1 = kernel.read("sys/fs/cgroup/cgroup.controllers").is_err();
-        if is_v1 && members.iter().any(Member::wants_by_itself) {
+        if !has_cgroup_v2(kernel) && members.iter().any(Member::wants_by_itself) {
             gathered.problems.push(
                 "cgroups are of version 1: their limits, memory and disks are left alone"
                     .to_owned(),

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use bayplan_enforcement::power::{Latency, PowerClass, PowerOffer, settings_for_power};
 use bayplan_enforcement::speed_select::settings_for_speed_select;
 use bayplan_host::kernel::Kernel;
-use bayplan_host::{read_power, read_speed_select};
+use bayplan_host::{read_core_power, read_power, read_speed_select};
 use bayplan_node::occupancy::Occupancy;
-use bayplan_types::{CpuSet, SpeedSelect};
+use bayplan_types::{CpuSet, PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect};
 use bayplan_workload::annotations::{Tuning, WakeUp};
 use jiff::civil::Time;
 
@@ -22,18 +22,17 @@ pub(crate) struct PowerCache {
     /// What the files said that tell of a change.
     signs: Vec<Option<String>>,
     offer: Option<PowerOffer>,
-    /// What Speed Select says; the inner `None`: there is no device.
-    speed_select: Option<Option<Result<SpeedSelect, String>>>,
+    /// What Speed Select says, kept only where there is a device and all of it could be read.
+    speed_select: Option<Result<SpeedSelect, String>>,
 }
 
-/// Where CPUs that come and go are seen, another driver, the switches for turbo, and the device of Speed Select.
-const SIGNS: [&str; 6] = [
+/// Where CPUs that come and go are seen, another driver, and the switches for turbo.
+const SIGNS: [&str; 5] = [
     "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/intel_pstate/status",
     "sys/devices/system/cpu/intel_pstate/no_turbo",
     "sys/devices/system/cpu/amd_pstate/status",
     "sys/devices/system/cpu/cpufreq/boost",
-    "dev/isst_interface/0.0/core_power",
 ];
 
 impl PowerCache {
@@ -49,6 +48,9 @@ impl PowerCache {
             self.clear();
             self.signs = signs;
         }
+        if self.speed_select.as_ref().is_some_and(|it| is_outdated(it, kernel)) {
+            self.speed_select = None;
+        }
     }
 
     fn offer(&mut self, kernel: &mut dyn Kernel) -> &PowerOffer {
@@ -56,8 +58,19 @@ impl PowerCache {
     }
 
     fn speed_select(&mut self, kernel: &mut dyn Kernel) -> Option<&Result<SpeedSelect, String>> {
-        self.speed_select.get_or_insert_with(|| read_speed_select(kernel)).as_ref()
+        if self.speed_select.is_none() {
+            self.speed_select = read_speed_select(kernel);
+        }
+        self.speed_select.as_ref()
     }
+}
+
+/// Whether Speed Select is to be asked again: something could not be read, or a power domain divides power in another way.
+fn is_outdated(known: &Result<SpeedSelect, String>, kernel: &mut dyn Kernel) -> bool {
+    let Ok(facts) = known else { return true };
+    let is_other =
+        |it: &PowerDomain| read_core_power(kernel, &it.name).as_ref() != Ok(&it.core_power);
+    !facts.unread.is_empty() || facts.domains.iter().any(is_other)
 }
 
 /// Adds the settings of all CPUs that have a class.
@@ -84,6 +97,10 @@ pub(crate) fn gather_power(
     if !wish.is_empty() || classes.values().any(|it| it.clos.is_some()) {
         let offer = cache.speed_select(kernel);
         let (settings, problems) = settings_for_speed_select(&classes, wish, offer, &cpus);
+        // What cannot be read for a moment is not given back for that.
+        let is_in_part =
+            offer.is_some_and(|it| it.as_ref().map_or(true, |it| !it.unread.is_empty()));
+        gathered.kept_below.extend(is_in_part.then_some(SPEED_SELECT_DEVICE));
         gathered.add(settings, problems);
     }
     if !cpus.is_empty() {

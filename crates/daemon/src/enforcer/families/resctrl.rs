@@ -17,7 +17,8 @@ use bayplan_enforcement::resctrl::{
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
-    Assignment, ContainerCgroup, Resctrl, ResctrlState, find_container_cgroup, read_resctrl,
+    Assignment, ContainerCgroup, Resctrl, ResctrlState, find_container_cgroup, has_cgroup_v2,
+    read_resctrl,
 };
 use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_node::turned::{Turn, Turned};
@@ -68,7 +69,7 @@ pub(super) fn gather_resctrl(
         members.map(|it| (it, class_of(it, &classes, &mut gathered.problems))).collect();
     let here = ClassesHere { config: &config.resctrl, resolved: &resolved, info: &resctrl.info };
     turn_classes(&here, &occupancy.turned, &mut members, &mut gathered.turned);
-    let finds_threads = kernel.read("sys/fs/cgroup/cgroup.controllers").is_ok();
+    let finds_threads = has_cgroup_v2(kernel);
     if has_classes && !finds_threads {
         gathered.problems.push(
             "resctrl: cgroups are of version 1, in which threads of containers are not looked for"
@@ -274,8 +275,7 @@ pub(crate) struct ClassesKnown {
 impl ClassesKnown {
     /// Reads what the machine offers.
     pub(crate) fn read(kernel: &mut dyn Kernel, config: &ResctrlConfig) -> Option<ClassesKnown> {
-        if config.partitions.is_empty() || kernel.read("sys/fs/cgroup/cgroup.controllers").is_err()
-        {
+        if config.partitions.is_empty() || !has_cgroup_v2(kernel) {
             return None;
         }
         let info = mounted(kernel).ok()?.info;

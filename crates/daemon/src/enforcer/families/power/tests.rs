@@ -4,7 +4,7 @@ use std::sync::Arc;
 use bayplan_allocator::NoHome;
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_node::occupancy::{Occupant, OccupiedGroup, tuning_of};
-use bayplan_types::CpuClass;
+use bayplan_types::{CORE_POWER, CpuClass};
 use bayplan_workload::{NewContainer, Pod, RequestRules};
 use expect_test::{Expect, expect};
 
@@ -229,4 +229,52 @@ fn what_is_offered_is_read_again_when_cpus_come_or_go() {
     assert_eq!(count(&mut kernel), 8);
     kernel.files.insert(SIGNS[0].to_owned(), "0-6\n".to_owned());
     assert_eq!(count(&mut kernel), 7);
+}
+
+/// CPUs 0-3 in power domain 0.0, 4-7 in 0.1, each the one of its core.
+fn with_speed_select(mut kernel: FakeKernel) -> FakeKernel {
+    let mut put = |path: String, text: &str| kernel.files.insert(path, format!("{text}\n"));
+    for cpu in 0..8 {
+        let package = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+        put(package, "0");
+        let core = format!("0.{}/core{}", cpu / 4, cpu % 4);
+        put(format!("{SPEED_SELECT_DEVICE}/cpu{cpu}@0/core"), &core);
+        put(format!("{SPEED_SELECT_DEVICE}/{core}/clos"), "0");
+    }
+    for domain in ["0.0", "0.1"] {
+        put(format!("{SPEED_SELECT_DEVICE}/{domain}/{CORE_POWER}"), "ordered");
+    }
+    kernel
+}
+
+/// One domain alone was looked at for a change, and what once could not be read was not read again.
+#[test]
+fn speed_select_is_asked_again_where_any_domain_has_changed_and_after_a_failure() {
+    let config = "cpuClasses: {classes: {slow: {clos: 3}}, shared: slow, idle: slow}\n";
+    let config = parse_config(Path::new("c"), config).unwrap();
+    let mut kernel = with_speed_select(kernel());
+    let mut cache = PowerCache::default();
+    let mut look = |text: &str| {
+        let power = format!("{SPEED_SELECT_DEVICE}/0.1/{CORE_POWER}");
+        match text {
+            "" => drop(kernel.files.remove(&power)),
+            _ => drop(kernel.files.insert(power, format!("{text}\n"))),
+        }
+        let mut gathered = Gathered::default();
+        let (occupancy, at) = (occupancy(Vec::new()), "12:00".parse().unwrap());
+        gather_power(&mut kernel, &mut cache, &config, &occupancy, at, &mut gathered);
+        let kept = gathered.kept_below.contains(&SPEED_SELECT_DEVICE);
+        (gathered.settings.len(), kept, gathered.problems.join("\n"))
+    };
+    let none = String::new;
+    assert_eq!(look("ordered"), (4, false, none()));
+    let lost = |why: &str| format!("power domain 0.1: {why}; no class of service for CPUs 4-7");
+    let missing = lost("the processor has no core power there");
+    assert_eq!(look(""), (0, false, missing));
+    let unread = lost("core power cannot be read: EIO");
+    let unread = format!("Speed Select: cannot read 0.1/core_power: EIO\n{unread}");
+    for _ in 0..2 {
+        assert_eq!(look("unread: EIO"), (0, true, unread.clone()));
+    }
+    assert_eq!(look("ordered"), (4, false, none()));
 }

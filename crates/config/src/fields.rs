@@ -1,0 +1,132 @@
+//! Reads the keys of a mapping. In: a mapping of the file. Out: values; every mistake with its place, a key that stands twice among them.
+
+use std::collections::BTreeSet;
+
+use bayplan_workload::annotations::Words;
+
+use crate::errors::ConfigError;
+use crate::yaml::{Node, Position, Value};
+
+/// The fields of one mapping.
+pub(crate) struct Fields<'a> {
+    what: String,
+    node: &'a Node,
+    errors: &'a mut Vec<ConfigError>,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(what: &str, node: &'a Node, errors: &'a mut Vec<ConfigError>) -> Fields<'a> {
+        Fields { what: what.to_owned(), node, errors }
+    }
+
+    /// The same for a value that is a mapping of its own.
+    pub(crate) fn inner<'b>(&'b mut self, key: &str, node: &'b Node) -> Fields<'b> {
+        Fields { what: format!("{}.{key}", self.what), node, errors: self.errors }
+    }
+
+    /// Where the mapping begins.
+    pub(crate) fn at(&self) -> Position {
+        self.node.at
+    }
+
+    pub(crate) fn wrong(&mut self, at: Position, message: String) {
+        self.errors.push(ConfigError { at, message: format!("`{}`: {message}", self.what) });
+    }
+
+    pub(crate) fn unknown(&mut self, at: Position, key: &str, known: &[&str]) {
+        self.wrong(at, format!("unknown key `{key}`; known are {}", known.join(", ")));
+    }
+
+    /// Keys and values; what is no mapping is a mistake, and so is a key that stands twice.
+    pub(crate) fn entries(&mut self) -> Vec<(Position, String, &'a Node)> {
+        let entries = match &self.node.value {
+            Value::Map(entries) => entries.as_slice(),
+            Value::Null => &[],
+            _ => {
+                self.wrong(self.node.at, "expected lines of `key: value`".to_owned());
+                &[]
+            }
+        };
+        let mut known = BTreeSet::new();
+        for (at, key, _) in entries {
+            if !known.insert(key) {
+                self.wrong(*at, format!("duplicate key `{key}`"));
+            }
+        }
+        entries.iter().map(|(at, key, value)| (*at, key.clone(), value)).collect()
+    }
+
+    pub(crate) fn text<'b>(&mut self, key: &str, value: &'b Node) -> Option<&'b str> {
+        match &value.value {
+            Value::Scalar(text) if !text.is_empty() => Some(text),
+            _ => {
+                self.wrong(value.at, format!("`{key}` is no text"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn word<T: Clone>(
+        &mut self,
+        key: &str,
+        value: &Node,
+        words: &Words<T>,
+    ) -> Option<T> {
+        let text = self.text(key, value)?.to_owned();
+        let found = one_of(&text, words);
+        if found.is_none() {
+            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            self.wrong(value.at, format!("`{key}` is `{text}`, expected {}", known.join(", ")));
+        }
+        found
+    }
+
+    /// What a parser makes of the text, or a mistake.
+    pub(crate) fn parsed<T>(
+        &mut self,
+        key: &str,
+        value: &Node,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let text = self.text(key, value)?.to_owned();
+        let parsed = parse(&text);
+        if parsed.is_none() {
+            self.wrong(value.at, format!("`{key}` is `{text}`, expected {expected}"));
+        }
+        parsed
+    }
+
+    pub(crate) fn flag(&mut self, key: &str, value: &Node) -> Option<bool> {
+        self.word(key, value, &[("true", true), ("false", false)])
+    }
+}
+
+pub(crate) fn one_of<T: Clone>(text: &str, words: &Words<T>) -> Option<T> {
+    words.iter().find(|(word, _)| *word == text).map(|(_, meaning)| meaning.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use crate::test_support::differences;
+
+    #[test]
+    fn a_key_that_stands_twice_is_a_mistake_in_every_mapping() {
+        let text = "\
+groups:
+- {name: a, name: b, members: {all: true, all: false}}
+groupLoads:
+- {name: avx, level: core, level: l2}
+schedulingClasses:
+- {name: c, policy: idle, policy: other}
+";
+        expect![[r#"
+            f:2:13: `groups`: duplicate key `name`
+            f:2:43: `groups.members`: duplicate key `all`
+            f:4:28: `groupLoads`: duplicate key `level`
+            f:6:27: `schedulingClasses`: duplicate key `policy`"#]]
+        .assert_eq(&differences(text));
+    }
+}
