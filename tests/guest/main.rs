@@ -9,6 +9,7 @@ mod arrival;
 mod cgroup;
 mod exclusive;
 mod files;
+mod groups;
 mod hardware;
 mod held;
 mod isolated;
@@ -76,6 +77,7 @@ fn tests() -> Vec<&'static Test> {
         arrival::TESTS,
         memory::TESTS,
         isolated::TESTS,
+        groups::TESTS,
         files::TESTS,
         killed::TESTS,
         resize::TESTS,

@@ -44,8 +44,7 @@ use crate::event::{
     Answer, ChangedMachine, Event, FailedWrite, Note, RuntimeView, Seen, SeenDetails, Step,
 };
 use crate::history::Kind;
-use crate::record::Record;
-use crate::record::replay;
+use crate::record::{AllocationForm, Record, replay};
 use crate::settings::CompactionConfig;
 use crate::turned::Turn;
 
@@ -328,6 +327,8 @@ struct World {
     online: CpuSet,
     state: NodeState,
     journal: Vec<String>,
+    /// What the journal has of each container, by the ledger's id.
+    journaled: BTreeMap<u64, AllocationForm>,
     real: BTreeMap<String, Real>,
     pending: Vec<Pending>,
     /// Kubelet's updates on their way, with what bayplan wrote into them, and what the container had before.
@@ -356,6 +357,7 @@ impl World {
             online: machine.topology().unwrap().cpus().clone(),
             machine,
             journal: Vec::new(),
+            journaled: BTreeMap::new(),
             real: BTreeMap::new(),
             pending: Vec::new(),
             updates: Vec::new(),
@@ -379,7 +381,7 @@ impl World {
 
     fn carry_out(&mut self, step: Step) -> Answer {
         self.notes.extend(step.notes);
-        self.journal.extend(step.records.iter().map(|it| serde_json::to_string(it).unwrap()));
+        self.note_records(&step.records);
         let failing = std::mem::take(&mut self.failing);
         for (index, write) in step.plan.writes.into_iter().enumerate() {
             assert!(write.new.cpus.is_subset(&self.online), "{write:?} names offline CPUs");
@@ -401,6 +403,21 @@ impl World {
             }
         }
         step.answer
+    }
+
+    fn note_records(&mut self, records: &[Record]) {
+        self.journal.extend(records.iter().map(|it| serde_json::to_string(it).unwrap()));
+        for record in records {
+            match record {
+                Record::Placed(placed) => {
+                    self.journaled.insert(placed.id, placed.allocation.clone());
+                }
+                Record::Released { id, .. } => {
+                    self.journaled.remove(id);
+                }
+                _ => {}
+            }
+        }
     }
 
     fn play(&mut self, op: Op) -> Result<(), TestCaseError> {
@@ -787,7 +804,8 @@ impl World {
         let turned = self.state.by_runtime_id.iter().filter(|(_, id)| is_turned(id));
         self.wrong.extend(turned.map(|(runtime_id, _)| runtime_id.clone()));
         self.state = again;
-        self.journal = self.state.snapshot_records().iter().map(to_line).collect();
+        (self.journal, self.journaled) = (Vec::new(), BTreeMap::new());
+        self.note_records(&self.state.snapshot_records());
         self.pending.retain(|pending| pending.made.is_none() && !pending.is_impossible);
         self.pending.iter_mut().for_each(|pending| pending.is_given_up = true);
         self.failures.clear();
@@ -803,6 +821,9 @@ impl World {
         let held: Vec<ContainerId> = state.ledger.allocations().map(|(id, _)| id).collect();
         let known: Vec<ContainerId> = state.containers.keys().copied().collect();
         prop_assert_eq!(held, known);
+        for id in state.containers.keys() {
+            prop_assert_eq!(self.journaled.get(&id.0).cloned(), state.place(*id), "{}", id);
+        }
         self.check_cold()?;
         self.check_claims()?;
         for id in state.containers.keys() {
