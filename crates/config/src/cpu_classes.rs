@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_enforcement::power::{PowerClass, profile, profile_names};
+use bayplan_enforcement::power::{PowerClass, TurboDomain, profile, profile_names};
 use bayplan_enforcement::speed_select::SpeedSelectWish;
 use jiff::Timestamp;
 use jiff::civil::Time;
@@ -58,6 +58,8 @@ pub struct CpuClasses {
     pub schedule: Vec<Turn>,
     /// A name of the time zone database; `None`: that of the node.
     pub time_zone: Option<String>,
+    /// Where classes compete for turbo.
+    pub turbo_domain: TurboDomain,
     /// Of the whole machine.
     pub speed_select: SpeedSelectWish,
 }

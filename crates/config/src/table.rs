@@ -1,6 +1,7 @@
 //! Every key of the configuration, in the order of the documentation. A new key is one row here, and a field of [`crate::Config`].
 
 use bayplan_allocator::policy::Policy;
+use bayplan_enforcement::power::TurboDomain;
 use bayplan_node::settings::OnNoCapacity;
 use bayplan_types::Bytes;
 use bayplan_workload::annotations::{
@@ -108,6 +109,9 @@ const ENFORCEMENT: &Words<EnforcementMode> = &[
     ("dry-run", EnforcementMode::DryRun),
     ("off", EnforcementMode::Off),
 ];
+
+const TURBO_DOMAINS: &Words<TurboDomain> =
+    &[("package", TurboDomain::Package), ("machine", TurboDomain::Machine)];
 
 const MAP: &Words<bool> = &[("on", true), ("off", false)];
 
@@ -656,7 +660,14 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Tree(&Classes),
         text: "By name, each with some of governor, minFreq and maxFreq (2.4GHz, kHz, 75%, min, base, turbo), energyPerformancePreference, turbo, maxLatency \
-               (to wake up: 10us), disabledCstates ([C6]), uncoreMinFreq, uncoreMaxFreq, clos (class of service of Speed Select, 0 to 3). What a class does not name stays as it was.",
+               (to wake up: 10us), disabledCstates ([C6]), turboPriority (0, ..., see turboDomain), uncoreMinFreq, uncoreMaxFreq, clos (class of service of Speed Select, 0 to 3). What a class does not name stays as it was.",
+    },
+    Key {
+        name: "cpuClasses.turboDomain",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(TURBO_DOMAINS, |it| &mut it.cpu_classes.turbo_domain)),
+        text: "Where classes compete for turbo: in each package, or in the machine. Only those with the highest turboPriority among classes of CPUs on which containers \
+               may run have it there; CPUs of all others with a class stay at or below the base frequency.",
     },
     Key {
         name: "cpuClasses.speedSelect",

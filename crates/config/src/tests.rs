@@ -357,6 +357,7 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
 
         cpuClasses:
           classes: {}
+          turboDomain: package
           speedSelect: {}
           exclusive: none
           shared: none

@@ -16,6 +16,7 @@ mod problems;
 mod profile;
 #[cfg(test)]
 mod tests;
+mod turbo;
 mod uncore;
 mod wearer;
 
@@ -26,6 +27,7 @@ use bayplan_types::CpuSet;
 pub use class::{Frequency, Latency, ParsePowerError, PowerClass, Preference};
 pub use offer::{IdleOffer, IdleState, PolicyOffer, PowerOffer, TurboSwitch, UncoreOffer};
 pub use profile::{profile, profile_names};
+pub use turbo::{TurboDomain, arbitrate_turbo};
 
 use crate::setting::{Form, Setting, Settings, Slot};
 use problems::Problems;

@@ -33,6 +33,7 @@ pub fn read_power(kernel: &mut dyn Kernel) -> PowerOffer {
         policies: reader.policies(turbo),
         idle: reader.idle(),
         uncores: reader.uncores(),
+        packages: reader.packages(),
         turbo,
         has_speed_select: misc.iter().any(|name| name == "isst_interface"),
     }
@@ -117,6 +118,18 @@ impl Reader<'_> {
             has_boost: self.text(&format!("{dir}/boost")).is_some(),
             dir,
         })
+    }
+
+    /// CPUs that are offline are in none.
+    fn packages(&mut self) -> Vec<CpuSet> {
+        let mut packages: BTreeMap<u32, CpuSet> = BTreeMap::new();
+        for cpu in self.numbered(CPUS, "cpu") {
+            let package = self.value(&format!("{CPUS}/cpu{cpu}/topology/physical_package_id"));
+            if let Some(package) = package {
+                packages.entry(package).or_default().insert(CpuId(cpu));
+            }
+        }
+        packages.into_values().collect()
     }
 
     fn idle(&mut self) -> BTreeMap<CpuId, IdleOffer> {

@@ -23,7 +23,7 @@ fn classes_have_the_fields_of_older_systems() {
     let ours = "\
 cpuClasses:
   classes:
-    latency: {governor: performance, minFreq: base, maxFreq: turbo, turbo: true, maxLatency: 10us}
+    latency: {governor: performance, minFreq: base, maxFreq: turbo, turbo: true, turboPriority: 10, maxLatency: 10us}
     quiet:
       maxFreq: 1500MHz
       energyPerformancePreference: balance-power
@@ -41,7 +41,8 @@ cpuClasses:
     check(
         ours,
         expect![[r#"
-            classes: {"latency":{"governor":"performance","maxFreq":"max","maxLatency":"10us","minFreq":"base","turbo":true},"plain":{},"quiet":{"disabledCstates":["C6","C1E"],"energyPerformancePreference":"balance_power","maxFreq":"1500MHz","uncoreMaxFreq":"50%"}}  # line 3 of the file
+            classes: {"latency":{"governor":"performance","maxFreq":"max","maxLatency":"10us","minFreq":"base","turbo":true,"turboPriority":10},"plain":{},"quiet":{"disabledCstates":["C6","C1E"],"energyPerformancePreference":"balance_power","maxFreq":"1500MHz","uncoreMaxFreq":"50%"}}  # line 3 of the file
+            turboDomain: package
             speedSelect: {}
             exclusive: latency  # line 10 of the file
             shared: balance-power  # line 11 of the file
@@ -67,6 +68,7 @@ cpuClasses:
         theirs,
         expect![[r#"
             classes: {"default":{},"normal":{"energyPerformancePreference":"balance_performance","governor":"schedutil","maxFreq":"2800MHz","minFreq":"800MHz","uncoreMinFreq":"1000MHz"}}  # line 3 of the file
+            turboDomain: package
             speedSelect: {}
             exclusive: none
             shared: none
@@ -89,6 +91,7 @@ cpuClasses:
       minFreq: soon
       maxFreq: maxFreq-1MHz
       turbo: yes
+      turboPriority: high
       maxLatency: 1s
       disabledCstates: C6
       pctPriority: high
@@ -113,22 +116,23 @@ cpuClasses:
             f:4:8: `cpuClasses.classes.a`: expected lines of `key: value`
             f:6:16: `cpuClasses.classes.b.minFreq`: `soon` is not a frequency: a number of kHz, a number with MHz or GHz, a percentage from 0% to 100%, or one of min, base, turbo, max
             f:7:16: `cpuClasses.classes.b.maxFreq`: `maxFreq-1MHz` is for lowest frequencies only
-            f:9:19: `cpuClasses.classes.b.maxLatency`: `1s` is not a time to wake up: a number of microseconds, also with us or ms, or any
-            f:10:24: `cpuClasses.classes.b.disabledCstates` is not a list such as [C6]
-            f:11:7: `cpuClasses.classes.b.pctPriority`: name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`
-            f:12:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq, clos
-            f:13:17: `cpuClasses.classes.b.governor`: expected one value
-            f:14:5: duplicate class `b`
-            f:15:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are b, performance, balance-performance, balance-power, power, default
-            f:16:11: `cpuClasses.shared`: expected one value
-            f:17:13: `cpuClasses.timeZone` is `Atlantis`, expected a time zone such as Europe/Berlin or UTC, or local
-            f:19:5: `cpuClasses.schedule` has `gone`, which is no class; known are b, performance, balance-performance, balance-power, power, default
-            f:19:12: `cpuClasses.schedule`: `25:00` is not a time such as "22:00"
-            f:20:12: `cpuClasses.schedule`: `22` is not a time such as "22:00"
-            f:21:7: `cpuClasses.schedule`: a line without a time: at: "22:00"
-            f:22:38: unknown key `owned` in `cpuClasses.schedule`; known are at, exclusive, shared, reserved, idle
-            f:23:7: `cpuClasses.schedule`: duplicate time
-            f:24:7: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
+            f:9:22: `cpuClasses.classes.b.turboPriority` is `high`, expected a whole number from 0 on
+            f:10:19: `cpuClasses.classes.b.maxLatency`: `1s` is not a time to wake up: a number of microseconds, also with us or ms, or any
+            f:11:24: `cpuClasses.classes.b.disabledCstates` is not a list such as [C6]
+            f:12:7: `cpuClasses.classes.b.pctPriority`: name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`
+            f:13:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, turboPriority, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq, clos
+            f:14:17: `cpuClasses.classes.b.governor`: expected one value
+            f:15:5: duplicate class `b`
+            f:16:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are b, performance, balance-performance, balance-power, power, default
+            f:17:11: `cpuClasses.shared`: expected one value
+            f:18:13: `cpuClasses.timeZone` is `Atlantis`, expected a time zone such as Europe/Berlin or UTC, or local
+            f:20:5: `cpuClasses.schedule` has `gone`, which is no class; known are b, performance, balance-performance, balance-power, power, default
+            f:20:12: `cpuClasses.schedule`: `25:00` is not a time such as "22:00"
+            f:21:12: `cpuClasses.schedule`: `22` is not a time such as "22:00"
+            f:22:7: `cpuClasses.schedule`: a line without a time: at: "22:00"
+            f:23:38: unknown key `owned` in `cpuClasses.schedule`; known are at, exclusive, shared, reserved, idle
+            f:24:7: `cpuClasses.schedule`: duplicate time
+            f:25:7: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
     );
     check(
         "cpuClasses: {classes: [{minFreq: min}], schedule: 7}\n",
@@ -229,15 +233,16 @@ cpuClasses:
     check(
         ours,
         expect![[r#"
-        classes: {"fast":{"clos":0},"slow":{"clos":3}}  # line 3 of the file
-        speedSelect: {"clos":{"0":{"minFreq":"2400MHz"},"3":{"maxFreq":"2000MHz","minFreq":"800MHz","weight":15}},"corePower":"ordered"}  # line 6 of the file
-        exclusive: none
-        shared: none
-        reserved: none
-        idle: none
-        schedule: []
-        timeZone: local
-    "#]],
+            classes: {"fast":{"clos":0},"slow":{"clos":3}}  # line 3 of the file
+            turboDomain: package
+            speedSelect: {"clos":{"0":{"minFreq":"2400MHz"},"3":{"maxFreq":"2000MHz","minFreq":"800MHz","weight":15}},"corePower":"ordered"}  # line 6 of the file
+            exclusive: none
+            shared: none
+            reserved: none
+            idle: none
+            schedule: []
+            timeZone: local
+        "#]],
     );
     let wrong = "\
 cpuClasses:

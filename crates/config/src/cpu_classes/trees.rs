@@ -43,12 +43,13 @@ pub(crate) struct Schedule;
 pub(crate) struct Zone;
 
 /// Fields of a class: how they are called, and what nri-plugins call them.
-const FIELDS: [(&str, &str); 10] = [
+const FIELDS: [(&str, &str); 11] = [
     ("governor", "freqGovernor"),
     ("minFreq", "minFreq"),
     ("maxFreq", "maxFreq"),
     ("energyPerformancePreference", "energyPerformancePreference"),
     ("turbo", "turbo"),
+    ("turboPriority", "turboPriority"),
     ("maxLatency", "maxLatency"),
     ("disabledCstates", "disabledCstates"),
     ("uncoreMinFreq", "uncoreMinFreq"),
@@ -119,6 +120,9 @@ impl Reader {
                     _ => class.preference = self.parsed(&what, value),
                 },
                 "turbo" => class.turbo = self.flag(&what, value),
+                "turboPriority" => {
+                    class.turbo_priority = self.priority(&what, value).unwrap_or_default();
+                }
                 "maxLatency" => class.latency = self.parsed(&what, value),
                 "disabledCstates" => class.disabled_states = self.names(&what, value),
                 "uncoreMinFreq" => class.uncore_min = self.parsed(&what, value),
@@ -186,6 +190,16 @@ impl Reader {
             self.wrong(value.at, message);
         }
         clos
+    }
+
+    fn priority(&mut self, what: &str, value: &Node) -> Option<u32> {
+        let text = self.text(what, value)?;
+        let priority = text.parse().ok();
+        if priority.is_none() {
+            let message = format!("`{what}` is `{text}`, expected a whole number from 0 on");
+            self.wrong(value.at, message);
+        }
+        priority
     }
 
     fn flag(&mut self, what: &str, value: &Node) -> Option<bool> {
@@ -282,6 +296,7 @@ impl Tree for Classes {
         for name in FIELDS.iter().flat_map(|(own, theirs)| [own, theirs]) {
             let schema = match *name {
                 "turbo" => json!({ "enum": [true, false, "true", "false"] }),
+                "turboPriority" => json!({ "type": ["string", "integer"], "minimum": 0 }),
                 "clos" | "sstClosID" => json!({ "enum": [0, 1, 2, 3, "0", "1", "2", "3"] }),
                 "disabledCstates" => json!({ "type": "array", "items": { "type": "string" } }),
                 _ => scalar.clone(),
@@ -315,6 +330,8 @@ fn shown_class(class: &PowerClass) -> Json {
     put("maxFreq", class.max.as_ref().map(|it| text(it)));
     put("energyPerformancePreference", class.preference.as_ref().map(|it| text(it)));
     put("turbo", class.turbo.map(|it| json!(it)));
+    let priority = class.turbo_priority;
+    put("turboPriority", (priority > 0).then(|| json!(priority)));
     put("maxLatency", class.latency.as_ref().map(|it| text(it)));
     let states = &class.disabled_states;
     put("disabledCstates", (!states.is_empty()).then(|| json!(states)));

@@ -7,7 +7,7 @@ use super::walk::{Place, Walk, path};
 use crate::yaml::{Node, Value};
 
 /// Fields of a CPU class that we have, under their names, and what we call them.
-const FIELDS: [(&str, &str); 11] = [
+const FIELDS: [(&str, &str); 12] = [
     ("minFreq", "minFreq"),
     ("maxFreq", "maxFreq"),
     ("uncoreMinFreq", "uncoreMinFreq"),
@@ -17,6 +17,7 @@ const FIELDS: [(&str, &str); 11] = [
     ("governor", "governor"),
     ("disabledCstates", "disabledCstates"),
     ("turbo", "turbo"),
+    ("turboPriority", "turboPriority"),
     ("maxLatency", "maxLatency"),
     ("sstClosID", "clos"),
 ];
@@ -24,9 +25,6 @@ const FIELDS: [(&str, &str); 11] = [
 /// Why a field has no counterpart.
 fn why_lost(field: &str) -> &'static str {
     match field.to_ascii_lowercase().as_str() {
-        "turbopriority" => {
-            "classes do not compete for turbo; `turbo: false` of a class keeps its CPUs below"
-        }
         "pctpriority" | "pctminfreq" | "pctmaxfreq" => {
             "name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`"
         }

@@ -21,7 +21,7 @@ pub(super) const COMMON: &[Rule] = &[
     ("reservedPoolNamespaces", Call(reserve_namespaces)),
     ("reservedNamespaces", Call(reserve_namespaces)),
     ("cpuClasses", Call(cpu_classes)),
-    ("turboDomain", Lost("classes do not compete for turbo")),
+    ("turboDomain", Convert("cpuClasses.turboDomain", turbo_domain)),
     ("schedulingClasses", Call(scheduling_classes)),
     ("namespaceSchedulingClasses", Call(scheduling_of_namespaces)),
     ("podQoSSchedulingClasses", Call(scheduling_of_qos)),
@@ -137,6 +137,14 @@ pub(super) fn burst_level(node: &Node) -> Result<Yaml, String> {
         "socket" => Ok(Yaml::text("package")),
         level @ ("system" | "package" | "die" | "numa" | "l3cache") => Ok(Yaml::text(level)),
         other => Err(format!("`{other}` is no level over which containers burst")),
+    }
+}
+
+fn turbo_domain(node: &Node) -> Result<Yaml, String> {
+    match text_of(node).unwrap_or_default() {
+        "system" => Ok(Yaml::text("machine")),
+        "package" | "" => Ok(Yaml::text("package")),
+        other => Err(format!("`{other}` is no part of a machine in which classes share turbo")),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct PowerClass {
     pub preference: Option<Preference>,
     /// Whether frequencies above the base frequency may be used.
     pub turbo: Option<bool>,
+    /// Where classes share turbo, those with the highest priority among classes with containers have it ([`arbitrate_turbo`](super::arbitrate_turbo)).
+    pub turbo_priority: u32,
     /// How long it may take to wake up.
     pub latency: Option<Latency>,
     /// Names of the idle states that must not be entered: `C6`.

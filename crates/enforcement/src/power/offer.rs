@@ -14,6 +14,8 @@ pub struct PowerOffer {
     pub idle: BTreeMap<CpuId, IdleOffer>,
     /// What CPUs share (`Documentation/admin-guide/pm/intel_uncore_frequency_scaling.rst`).
     pub uncores: Vec<UncoreOffer>,
+    /// The CPUs of each package (`topology/physical_package_id`).
+    pub packages: Vec<CpuSet>,
     /// The switch for turbo that counts for the whole machine.
     pub turbo: Option<TurboSwitch>,
     /// Whether Speed Select can be asked through its device (`Documentation/admin-guide/pm/intel-speed-select.rst`).

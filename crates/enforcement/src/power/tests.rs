@@ -510,6 +510,7 @@ fn any_class() -> impl Strategy<Value = PowerClass> {
                 uncore_min,
                 uncore_max,
                 clos: None,
+                turbo_priority: 0,
             }
         },
     )

@@ -2,6 +2,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bayplan_allocator::NoHome;
+use bayplan_enforcement::{Setting, Slot};
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_node::occupancy::{Occupant, OccupiedGroup, tuning_of};
 use bayplan_types::{CORE_POWER, CpuClass};
@@ -277,4 +278,41 @@ fn speed_select_is_asked_again_where_any_domain_has_changed_and_after_a_failure(
         assert_eq!(look("unread: EIO"), (0, true, unread.clone()));
     }
     assert_eq!(look("ordered"), (4, false, none()));
+}
+
+/// A container owns CPU 1 of package 0; others share CPUs of package 1.
+#[test]
+fn where_a_container_of_a_higher_priority_runs_others_have_no_turbo() {
+    let mut kernel = kernel();
+    for cpu in 0..8 {
+        let rows = [
+            (format!("cpu{cpu}/topology/physical_package_id"), (cpu / 4).to_string()),
+            (format!("cpufreq/policy{cpu}/base_frequency"), "2000000".to_owned()),
+        ];
+        let files = rows.map(|(path, text)| (format!("sys/devices/system/cpu/{path}"), text));
+        kernel.files.extend(files);
+    }
+    let mut limited = |more: &str, occupants: Vec<Occupant>| {
+        let text = format!(
+            "cpuClasses: {{classes: {{first: {{turboPriority: 5}}, rest: {{}}}}, exclusive: first, shared: rest, reserved: rest{more}}}\n"
+        );
+        let config = parse_config(Path::new("c"), &text).unwrap();
+        let (mut cache, mut gathered) = (PowerCache::default(), Gathered::default());
+        let (occupancy, at) = (occupancy(occupants), "12:00".parse().unwrap());
+        gather_power(&mut kernel, &mut cache, &config, &occupancy, at, &mut gathered);
+        assert!(gathered.problems.is_empty(), "{:?}", gathered.problems);
+        let highest = |(slot, setting): (&Slot, &Setting)| {
+            let policy = slot.path.strip_suffix("/scaling_max_freq")?.rsplit_once("policy")?.1;
+            assert_eq!(setting.value, "2000000");
+            assert!(setting.reason.starts_with("class \"rest without turbo\""), "{setting:?}");
+            Some(policy.to_owned())
+        };
+        gathered.settings.iter().filter_map(highest).collect::<Vec<_>>().join(",")
+    };
+    let shares = || occupant("shares", "4-5", "", &[]);
+    let owns = || occupant("owns", "1", "1", &[]);
+    assert_eq!(limited("", vec![owns(), shares()]), "0");
+    assert_eq!(limited(", turboDomain: machine", vec![owns(), shares()]), "0,4,5,6,7");
+    // It has ended.
+    assert_eq!(limited(", turboDomain: machine", vec![shares()]), "");
 }
