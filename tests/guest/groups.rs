@@ -15,7 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
     Test {
         name: "a_group_grows_and_shrinks_with_its_members",
         needs: |hardware| hardware.has_cpus(6),
-        config: "groups: [{name: web, members: {namespaces: [shop]}, size: {requests: {min: 1, max: 4}}}]\n",
+        config: "groups: [{name: web, members: {namespaces: [shop]}, instances: {max: 1}, size: {requests: {min: 1, max: 4}}}]\n",
         run: a_group_grows_and_shrinks_with_its_members,
     },
     Test {
@@ -98,8 +98,8 @@ fn cmk_isolate_in_a_command_gives_the_container_a_slot(
         "groups: [{{name: exclusive, size: {{list: [{}]}}, inside: slots}}]\n",
         lists.join(", ")
     ))?;
-    let script = "cmk isolate --conf-dir=/etc/cmk --pool=exclusive /bin/busybox sleep 1000000";
-    let command = ["/bin/busybox", "sh", "-c", script].map(str::to_owned).to_vec();
+    let command = "/opt/bin/cmk isolate --conf-dir=/etc/cmk --pool=exclusive /bin/busybox sleep 1000000";
+    let command = command.split(' ').map(str::to_owned).collect();
     let spec = ContainerSpec { command, ..ContainerSpec::burstable("app", 1000) };
     let mut taken = CpuSet::new();
     for name in ["first", "second"] {
@@ -110,7 +110,7 @@ fn cmk_isolate_in_a_command_gives_the_container_a_slot(
         taken.union_with(&placed.cpus);
         // The program runs as if CMK had started it.
         let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", placed.pid));
-        let line = wait_for("the shell to begin the program", LIMIT, || {
+        let line = wait_for("the program to begin", LIMIT, || {
             Ok(Some(read("cmdline")?).filter(|line| line.contains("sleep")))
         })?;
         ensure!(!line.contains("cmk"), "cmk is left in {line:?}");
