@@ -55,6 +55,16 @@ pub(crate) fn cpus_of_kind(pools: &Pools, kind: CoreKind) -> Option<CpuSet> {
     cpus.or((kind == CoreKind::Efficient).then(CpuSet::new))
 }
 
+/// Whether the machine has cores of this kind. Where all are alike, they are performance cores.
+pub fn has_cpus_of_kind(pools: &Pools, kind: CoreKind) -> bool {
+    cpus_of_kind(pools, kind).is_none_or(|cpus| !cpus.is_empty())
+}
+
+/// Whether the machine has CPUs of this priority.
+pub fn has_cpus_of_priority(pools: &Pools, priority: CpuPriority) -> bool {
+    !cpus_of_priority(pools, priority).is_empty()
+}
+
 /// Whether some CPUs have another priority than others.
 pub(crate) fn has_priorities(pools: &Pools) -> bool {
     !pools.high_priority.is_empty() || !pools.low_priority.is_empty()

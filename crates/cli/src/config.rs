@@ -23,6 +23,7 @@ use crate::exit_code::EXIT_USAGE;
 use crate::explain::encode;
 use crate::machine::named_machine;
 use crate::node_config::NodeConfig;
+use crate::stdout::print_bytes;
 use crate::text::{render_table, table};
 use crate::visible::print_json;
 
@@ -58,7 +59,7 @@ struct Shown<'a> {
 fn show(config: &NodeConfig, options: &ShowConfigOptions) -> anyhow::Result<()> {
     let settings = read_config_file(config.path())?.settings();
     match options.output {
-        ConfigForm::Yaml => out!("{settings}")?,
+        ConfigForm::Yaml => print_bytes(settings.to_string().as_bytes())?,
         ConfigForm::Json => {
             let shown = Shown {
                 format: "bayplan-config/1",

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use crate::claims::shown_cpus;
 use crate::container::{Phase, full_name, warning_notes};
-use crate::decision::{Decision, LEFT_ALONE, render_cpus, texts};
+use crate::decision::{Decision, LEFT_ALONE, render_asked, texts};
 use crate::event::{Answer, Note, RuntimeView, Seen, Step};
 use crate::history::{Entry, Kind};
 use crate::record::Record;
@@ -51,7 +51,8 @@ impl NodeState {
         };
         let pools = pool.into_iter().chain([PoolId::MACHINE]);
         for pool in pools {
-            match self.ledger.adopt(id, allocation(pool)) {
+            let allocation = self.ledger.with_found_memory(request, allocation(pool));
+            match self.ledger.adopt(id, allocation) {
                 Ok(()) => return true,
                 Err(error) => step.notes.push(Note::Failure {
                     kind: "not_adopted",
@@ -288,7 +289,7 @@ impl NodeState {
         step.notes.extend(warning_notes(&details.container, &warnings));
         let decision = Decision {
             at: now,
-            asked: render_cpus(&request),
+            asked: render_asked(&request),
             outcome: format!("found running, {how}"),
             pools: Vec::new(),
             warnings: texts(warnings),
@@ -385,6 +386,7 @@ impl NodeState {
                 terms: request.terms(),
                 ..Allocation::new(pool.unwrap_or(PoolId::MACHINE))
             };
+            let allocation = self.ledger.with_found_memory(request, allocation);
             if self.adopt_before_provisional(request.id, &allocation, now, step) {
                 return Some(format!("keeps CPUs {cpus} for itself"));
             }

@@ -175,3 +175,29 @@ fn a_shared_container_learns_that_a_neighbour_came_and_reserved_cpus_can_be_too_
         "#]],
     );
 }
+
+#[test]
+fn what_a_node_has_for_no_container_is_told() {
+    const STATUS: &str = "scheduling.koordinator.sh/resource-status";
+    check(
+        "pack:1 numa:2 core:8 pu:1 mem:16",
+        "",
+        &[
+            ("a/hbm", Guaranteed, 1000, &[("bayplan.dev/memory-type", "hbm,gpu")]),
+            ("a/dram", Guaranteed, 1000, &[("bayplan.dev/memory-type", "hbm,dram")]),
+            ("a/any", Guaranteed, 1000, &[("bayplan.dev/memory-type", "mixed")]),
+            ("a/isolated", Guaranteed, 1000, &[("bayplan.dev/prefer-isolated-cpus", "true")]),
+            ("a/high", Guaranteed, 1000, &[("bayplan.dev/prefer-cpu-priority", "high")]),
+            ("a/normal", Guaranteed, 1000, &[("bayplan.dev/prefer-cpu-priority", "normal")]),
+            ("a/small", Guaranteed, 1000, &[("bayplan.dev/prefer-core-kind", "efficient")]),
+            ("a/large", Guaranteed, 1000, &[("bayplan.dev/prefer-core-kind", "performance")]),
+            ("a/group", Burstable, 100, &[("bayplan.dev/group", "batch")]),
+            ("a/none", Burstable, 100, &[("bayplan.dev/group", "none")]),
+            ("a/balloon", Burstable, 100, &[("balloon.balloons.resource-policy.nri.io", "batch")]),
+            ("a/node", Guaranteed, 1000, &[(STATUS, r#"{"numaNodeResources":[{"node":9}]}"#)]),
+            ("a/there", Guaranteed, 1000, &[(STATUS, r#"{"numaNodeResources":[{"node":1}]}"#)]),
+            ("a/required", Guaranteed, 1000, &[("bayplan.dev/require-cpu-priority", "high")]),
+        ],
+        expect![[r#""#]],
+    );
+}
