@@ -20,6 +20,11 @@ pub(crate) fn around(pools: &Pools, level: Level, cpus: &CpuSet) -> CpuSet {
     around
 }
 
+/// The other threads of the cores of these CPUs.
+pub fn siblings_of(pools: &Pools, cpus: &CpuSet) -> CpuSet {
+    around(pools, Level::Core, cpus).difference(cpus)
+}
+
 /// Whether all of the CPUs lie in one domain of the level. A machine that has none, as with a kernel without NUMA, is one.
 pub(crate) fn is_within(pools: &Pools, cpus: &CpuSet, level: Level) -> bool {
     let mut domains = pools.domains.iter().filter(|(it, _)| *it == level).peekable();

@@ -8,7 +8,8 @@ use bayplan_daemon::check::{
     Finding, Severity, check_machine, check_topology, read_checked_machine,
 };
 use bayplan_daemon::config::{
-    CONFIG_PATH, ConfigError, ConfigErrors, ConfigFile, Settings, check_config_on, read_config_file, schema,
+    CONFIG_PATH, ConfigError, ConfigErrors, ConfigFile, Settings, check_config_on,
+    read_config_file, schema,
 };
 use bayplan_daemon::{ConfigDiff, Position, post_control};
 use bayplan_topology::derive;
@@ -276,7 +277,8 @@ mod tests {
     fn a_root_without_a_machine_is_a_mistake() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.yaml");
-        std::fs::write(&path, format!("log: info\nhostRoot: {}/none\n", dir.path().display())).unwrap();
+        std::fs::write(&path, format!("log: info\nhostRoot: {}/none\n", dir.path().display()))
+            .unwrap();
         let error = check_file(Some(&path), None).unwrap_err().to_string();
         assert!(error.contains("c.yaml:2:11: `hostRoot`: "), "{error}");
         assert!(check_file(Some(&path), Some("core:4")).is_ok());

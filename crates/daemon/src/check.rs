@@ -266,7 +266,8 @@ fn check_wants(config: &Config, topology: &Topology) -> Vec<Finding> {
     if let Some(level) = requests.burst_level
         && pools(topology, config.policy, &reserved).is_ok_and(|it| !it.shares_level(level))
     {
-        let what = format!("{level} with shared CPUs of its own, and the next larger domain is used");
+        let what =
+            format!("{level} with shared CPUs of its own, and the next larger domain is used");
         findings.push(lacks("unlimitedBurstable", &what));
     }
     if let Some(priority) = requests.priority

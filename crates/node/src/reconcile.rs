@@ -5,6 +5,7 @@
 //! adopted where it runs, exclusive only if it provably has exactly the CPUs that it would be given; one that is still being created, or that changed
 //! after the view was taken, is left alone, and so is one that has ended without ever having been started.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Part, PoolId, Request, Terms};
@@ -68,11 +69,13 @@ impl NodeState {
         self.confirm_doubtful(view, now, &mut step);
         self.release_missing(view, now, &mut step);
         let not_alone = self.not_alone();
+        let known: BTreeSet<ContainerId> = self.containers.keys().copied().collect();
         // Where no container is to be is known before any is adopted where it runs.
         for is_claiming in [true, false] {
             self.take_over(view, is_claiming, now, &mut step);
             self.settle_claims(now, &mut step);
         }
+        self.leave_idle_for_found(&known, &mut step);
         self.place_unasked(now, &mut step);
         self.note_not_alone(&not_alone, &mut step);
         self.forget_unstarted(view);

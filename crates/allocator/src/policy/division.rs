@@ -116,7 +116,9 @@ impl Division {
         }
         let there = topology.cpus().union(topology.offline());
         if self.available.is_disjoint(&there) {
-            return Err(PoolsError::NothingAvailable { available: Box::new(self.available.clone()) });
+            return Err(PoolsError::NothingAvailable {
+                available: Box::new(self.available.clone()),
+            });
         }
         let left = self.available.intersection(&there).difference(&reserved);
         match left.is_subset(topology.isolated()) {

@@ -52,7 +52,8 @@ fn unmet_memory(pools: &Pools, request: &Request) -> Option<Unmet> {
 }
 
 fn unmet_isolated(pools: &Pools, request: &Request) -> Option<Unmet> {
-    let is_unmet = is_preferred(request, request.wishes.cpus.isolated) && pools.isolated().is_empty();
+    let is_unmet =
+        is_preferred(request, request.wishes.cpus.isolated) && pools.isolated().is_empty();
     is_unmet.then(|| (Field::Isolated, "the machine has no isolated CPUs".to_owned()))
 }
 

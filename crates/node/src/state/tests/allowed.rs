@@ -198,6 +198,34 @@ fn what_a_node_has_for_no_container_is_told() {
             ("a/there", Guaranteed, 1000, &[(STATUS, r#"{"numaNodeResources":[{"node":1}]}"#)]),
             ("a/required", Guaranteed, 1000, &[("bayplan.dev/require-cpu-priority", "high")]),
         ],
-        expect![[r#""#]],
+        expect![[r#"
+            a/hbm: on 1
+              no_effect: a/hbm/c: annotation `bayplan.dev/memory-type` has no effect: the machine has no memory of kind Hbm or Gpu
+            a/dram: on 2
+            a/any: on 3
+            a/isolated: on 4
+              no_effect: a/isolated/c: annotation `bayplan.dev/prefer-isolated-cpus` has no effect: the machine has no isolated CPUs
+            a/high: on 5
+              no_effect: a/high/c: annotation `bayplan.dev/prefer-cpu-priority` has no effect: the machine has no CPUs of high priority
+            a/normal: on 6
+            a/small: on 7
+              no_effect: a/small/c: annotation `bayplan.dev/prefer-core-kind` has no effect: the machine has no efficient cores
+            a/large: on 0
+            a/group: on 8-15
+              no_effect: a/group/c: annotation `bayplan.dev/group` has no effect: the configuration has no `groups`
+            a/none: on 8-15
+            a/balloon: on 8-15
+              no_effect: a/balloon/c: annotation `balloon.balloons.resource-policy.nri.io` has no effect: the configuration has no `groups`
+            a/node: on 8
+              no_effect: a/node/c: annotation `scheduling.koordinator.sh/resource-status` has no effect: the machine has no CPUs in NUMA nodes 9
+              balloon squeezed from 8-15 to 9-15 because of a/node/c
+              group squeezed from 8-15 to 9-15 because of a/node/c
+              none squeezed from 8-15 to 9-15 because of a/node/c
+            a/there: on 9
+              balloon squeezed from 9-15 to 10-15 because of a/there/c
+              group squeezed from 9-15 to 10-15 because of a/there/c
+              none squeezed from 9-15 to 10-15 because of a/there/c
+            a/required: bayplan: a/required/c refused: needs 1 exclusive CPU of high priority; there are none here (annotation `bayplan.dev/require-cpu-priority`); `bayplan explain a/required/c` lists every pool
+        "#]],
     );
 }

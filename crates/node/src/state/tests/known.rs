@@ -278,5 +278,46 @@ fn memory_of_what_is_found_running_counts_where_it_is() {
     .into_iter()
     .map(|(cpus, mems, gib)| found_memory(cpus, mems, gib))
     .collect();
-    expect![[r#""#]].assert_eq(&text);
+    expect![[r#"
+        1-2 0 8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns `1-2`, 8 GiB on 0, 1 GiB huge on 0
+        1-2 1 8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns `1-2`, 8 GiB on 1, 1 GiB huge on 1
+        5-6 0-1 8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns `5-6`, 8 GiB on 1, 1 GiB huge on 1
+        5-6 0-1 14: 2 exclusive, memory 14 GiB, 1 GiB in huge pages of 2 MiB; owns `5-6`, 9 GiB on 1, 5 GiB on 0, 1 GiB huge on 1
+        1-2 0 14: 2 exclusive, memory 14 GiB, 1 GiB in huge pages of 2 MiB; owns `1-2`, 9 GiB on 0, 1 GiB huge on 0
+        0-7 1 8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns ``, 8 GiB on 1, 1 GiB huge on 1
+        4-7  8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns ``, 8 GiB on 1, 1 GiB huge on 1
+    "#]].assert_eq(&text);
+}
+
+/// What each container of one CPU that is found running owns and leaves idle, where all ask for idle siblings.
+#[test]
+fn siblings_of_what_is_found_running_stay_idle_unless_they_are_owned() {
+    let found = |cpus: &[&str]| {
+        let mut state = state("numa:1 core:4 pu:2");
+        let seen = |(at, cpus): (usize, &&str)| {
+            let mut container = named(&format!("pod{at}"), "1");
+            let wish = ("bayplan.dev/siblings".to_owned(), "idle".to_owned());
+            container.pod.annotations.extend([wish]);
+            let pinning = Pinning { cpus: cpus.parse().unwrap(), ..Pinning::default() };
+            let seen = Seen {
+                pod_id: container.pod.id.clone(),
+                name: container.name.clone(),
+                attempt: 0,
+                is_alive: true,
+                is_running: true,
+                details: Some(Box::new(SeenDetails { container, pinning })),
+            };
+            (format!("id{at}"), seen)
+        };
+        let (basis, containers) = (state.steps + 1, cpus.iter().enumerate().map(seen).collect());
+        state.step(Event::SyncStarted, NOW);
+        state.step(Event::Synced(RuntimeView { basis, containers }), NOW);
+        assert!(check_ledger(state.ledger()).is_empty());
+        let held = state.ledger().allocations().map(|(_, it)| it);
+        held.map(|it| format!("{} idle {}", it.exclusive, it.idle)).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(found(&["2", "3"]), "2 idle 6; 3 idle 7");
+    assert_eq!(found(&["2", "6", "1"]), "2 idle ; 6 idle ; 1 idle 5");
+    // One CPU is left for others.
+    assert_eq!(found(&["0", "1", "2", "3"]), "0 idle 4; 1 idle 5; 2 idle 6; 3 idle ");
 }
