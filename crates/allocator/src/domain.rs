@@ -20,6 +20,11 @@ pub(crate) fn around(pools: &Pools, level: Level, cpus: &CpuSet) -> CpuSet {
     around
 }
 
+/// The other threads of the cores of these CPUs.
+pub fn siblings_of(pools: &Pools, cpus: &CpuSet) -> CpuSet {
+    around(pools, Level::Core, cpus).difference(cpus)
+}
+
 /// Whether all of the CPUs lie in one domain of the level. A machine that has none, as with a kernel without NUMA, is one.
 pub(crate) fn is_within(pools: &Pools, cpus: &CpuSet, level: Level) -> bool {
     let mut domains = pools.domains.iter().filter(|(it, _)| *it == level).peekable();
@@ -53,6 +58,16 @@ pub(crate) fn one_per_core(pools: &Pools, cpus: &CpuSet) -> CpuSet {
 pub(crate) fn cpus_of_kind(pools: &Pools, kind: CoreKind) -> Option<CpuSet> {
     let cpus = pools.kinds.iter().find(|(it, _)| *it == kind).map(|(_, cpus)| cpus.clone());
     cpus.or((kind == CoreKind::Efficient).then(CpuSet::new))
+}
+
+/// Whether the machine has cores of this kind. Where all are alike, they are performance cores.
+pub fn has_cpus_of_kind(pools: &Pools, kind: CoreKind) -> bool {
+    cpus_of_kind(pools, kind).is_none_or(|cpus| !cpus.is_empty())
+}
+
+/// Whether the machine has CPUs of this priority.
+pub fn has_cpus_of_priority(pools: &Pools, priority: CpuPriority) -> bool {
+    !cpus_of_priority(pools, priority).is_empty()
 }
 
 /// Whether some CPUs have another priority than others.

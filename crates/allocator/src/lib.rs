@@ -46,7 +46,9 @@ pub use change::{Cost, Move, Narrowing, Relocation};
 pub use check::check_ledger;
 pub use cold::NotCold;
 pub use compact::{Compaction, Hole, Limits, Wish, plan_compaction, plan_departure};
-pub use domain::{domain_around, whole_domain};
+pub use domain::{
+    domain_around, has_cpus_of_kind, has_cpus_of_priority, siblings_of, whole_domain,
+};
 pub use elsewhere::Guest;
 pub use group::open_domains;
 pub use group_place::{Component, domains_around};

@@ -3,7 +3,7 @@
 //! The nodes of the CPUs come first. Where they cannot hold the amount, the nearest others are added, one by one, until they can; of
 //! equally near ones first those that can hold all that is missing. Huge pages come from the same nodes as far as these have them.
 
-use bayplan_types::{Bytes, NodeId, NodeSet};
+use bayplan_types::{Bytes, MemoryKind, NodeId, NodeSet};
 use smallvec::SmallVec;
 
 use crate::allocation::{Allocation, HugeCharge};
@@ -51,6 +51,33 @@ pub(crate) fn warm_nodes(pools: &Pools, near: &NodeSet, wishes: &MemoryWishes) -
     let warm: NodeSet = near.iter().filter(may).collect();
     let fast = pools.nodes.iter().filter(|it| wishes.may_have(it.kind) && !it.kind.is_slow());
     if warm.is_empty() { fast.map(|it| it.id).collect() } else { warm }
+}
+
+/// The place of a container that runs already, with the memory that it asks for set aside on its memory nodes: those near its CPUs first, as far
+/// as they have it. Where its nodes are not known, all count that it may have.
+pub(crate) fn found_memory(
+    pools: &Pools,
+    charged: &Charged,
+    request: &Request,
+    held: Allocation,
+) -> Allocation {
+    let mut request = request.clone();
+    if !held.mems.is_empty() {
+        // What it uses is there, of whatever kind.
+        request.wishes.memory.kinds = MemoryKind::ALL.to_vec();
+        request.wishes.memory.cold_start = ColdStart::No;
+    }
+    // What others are expected to use, and do not set aside, does not count.
+    request.wishes.memory.is_bound = true;
+    let memory = Memory::new(pools, charged, &request);
+    let near = near_nodes(pools, &held);
+    let may = |node: &NodeId| held.mems.is_empty() || held.mems.contains(*node);
+    let mut filling = Filling::new(&memory);
+    let nodes = near.iter().chain(memory.others_by_distance(&near));
+    nodes.filter(may).for_each(|node| filling.take(node));
+    let mut grant = filling.grant;
+    memory.add_huge(&mut grant, &near, may);
+    Allocation { charges: grant.charges, huge_charges: grant.huge_charges, ..held }
 }
 
 impl<'a> Memory<'a> {

@@ -313,7 +313,12 @@ impl<'q, 'a> Search<'q, 'a> {
             required.filter(|it| !matches!(it, Requirement::Within(_))).collect();
         let is_isolated = supply.shared.is_none();
         let all = if is_isolated { pools.ownable_isolated() } else { pools.allocatable() };
-        let eligible = eligible_under(pools, &required, &all.intersection(&pool.cpus));
+        // With idle siblings, all threads of a core are needed for one of its CPUs.
+        let mut counted = required.clone();
+        if counted.contains(&Requirement::IdleSiblings) {
+            counted.retain(|it| *it != Requirement::OnePerCore);
+        }
+        let eligible = eligible_under(pools, &counted, &all.intersection(&pool.cpus));
         // One CPU stays shared, and with it all of its core where whole cores are taken.
         let stays = match pool.id == PoolId::MACHINE && !pool.has_refuge && !is_isolated {
             true if eligible == all => supply.units.cpus,

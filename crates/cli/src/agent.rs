@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args;
 use crate::control::control_socket;
 use crate::node_config::NodeConfig;
+use crate::visible::LogLines;
 
 /// Levels of log lines unless `BAYPLAN_LOG` says others.
 const LOG: &str = "info,kube=warn";
@@ -38,7 +39,7 @@ impl Daemon for Socket {
 pub(crate) fn log_to_stderr() -> anyhow::Result<()> {
     let filter = std::env::var("BAYPLAN_LOG").unwrap_or_else(|_| LOG.to_owned());
     let filter = EnvFilter::try_new(filter)?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogLines).init();
     Ok(())
 }
 

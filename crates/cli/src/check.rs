@@ -8,7 +8,7 @@ use bayplan_daemon::config::{ConfigErrors, read_usable_config};
 
 use crate::args::{Output, OutputOptions};
 use crate::node_config::NodeConfig;
-use crate::text::{has_colour, render_table, table};
+use crate::text::{has_colour, paint, render_table, table};
 use crate::visible::print_json;
 
 /// Prints what was found; fails when something would not work.
@@ -46,10 +46,7 @@ fn render(findings: &[Finding], has_colour: bool) -> String {
             Severity::Warning => ("warning", "33"),
             Severity::Failure => ("FAILURE", "31"),
         };
-        let word = match has_colour {
-            true => format!("\u{1b}[{colour}m{word}\u{1b}[0m"),
-            false => word.to_owned(),
-        };
+        let word = paint(word, colour, has_colour);
         table.add_row([word.as_str(), finding.check, &finding.message]);
     }
     render_table(&table) + &render_remedies(findings)
@@ -100,5 +97,8 @@ mod tests {
         "#]]
         .assert_eq(&render(&findings, false));
         assert_eq!(render(&findings[..1], false), " ok  machine  8 CPUs\n");
+        // Colours reach the terminal.
+        let coloured = " \u{1b}[1;32mok\u{1b}[0m  machine  8 CPUs\n";
+        assert_eq!(render(&findings[..1], true), coloured);
     }
 }

@@ -8,7 +8,8 @@ use bayplan_daemon::check::{
     Finding, Severity, check_machine, check_topology, read_checked_machine,
 };
 use bayplan_daemon::config::{
-    CONFIG_PATH, ConfigErrors, ConfigFile, Settings, check_config_on, read_config_file, schema,
+    CONFIG_PATH, ConfigError, ConfigErrors, ConfigFile, Settings, check_config_on,
+    read_config_file, schema,
 };
 use bayplan_daemon::{ConfigDiff, Position, post_control};
 use bayplan_topology::derive;
@@ -23,6 +24,7 @@ use crate::exit_code::EXIT_USAGE;
 use crate::explain::encode;
 use crate::machine::named_machine;
 use crate::node_config::NodeConfig;
+use crate::stdout::print_bytes;
 use crate::text::{render_table, table};
 use crate::visible::print_json;
 
@@ -58,7 +60,7 @@ struct Shown<'a> {
 fn show(config: &NodeConfig, options: &ShowConfigOptions) -> anyhow::Result<()> {
     let settings = read_config_file(config.path())?.settings();
     match options.output {
-        ConfigForm::Yaml => out!("{settings}")?,
+        ConfigForm::Yaml => print_bytes(settings.to_string().as_bytes())?,
         ConfigForm::Json => {
             let shown = Shown {
                 format: "bayplan-config/1",
@@ -135,9 +137,15 @@ fn check_file(path: Option<&Path>, machine: Option<&str>) -> anyhow::Result<Vec<
         check_config_on(&file, shown, &topology)?;
         return Ok(check_topology(&file.config, &topology));
     }
-    // Without a machine, the findings say why there is none.
-    if let Ok((topology, _)) = read_checked_machine(&file.config) {
-        check_config_on(&file, shown, &topology)?;
+    match read_checked_machine(&file.config) {
+        Ok((topology, _)) => check_config_on(&file, shown, &topology)?,
+        Err(error) if file.config.host_root != Path::new("/") => {
+            let message = format!("`hostRoot`: {error:#}");
+            let error = ConfigError { at: file.place("hostRoot"), message };
+            ConfigErrors::none_of(shown, vec![error])?;
+        }
+        // Where none is named there may be no machine; the findings say why.
+        Err(_) => {}
     }
     Ok(check_machine(&file.config))
 }
@@ -262,6 +270,18 @@ mod tests {
         // With the margin, which would be lost where all lines begin with a blank.
         let shown = render_diff(&diff, WOULD);
         expected.assert_eq(&shown.lines().map(|line| format!("|{line}\n")).collect::<String>());
+    }
+
+    /// `run` ended there, and a check found no mistake.
+    #[test]
+    fn a_root_without_a_machine_is_a_mistake() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.yaml");
+        std::fs::write(&path, format!("log: info\nhostRoot: {}/none\n", dir.path().display()))
+            .unwrap();
+        let error = check_file(Some(&path), None).unwrap_err().to_string();
+        assert!(error.contains("c.yaml:2:11: `hostRoot`: "), "{error}");
+        assert!(check_file(Some(&path), Some("core:4")).is_ok());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::config;
 use crate::exit_code::EXIT_USAGE;
 use crate::machine::load_snapshot;
 use crate::node_config::NodeConfig;
+use crate::stdout::print_bytes;
 use crate::text::{render_table, table};
 
 /// Runs the command.
@@ -35,7 +36,7 @@ pub(crate) fn run(config: &NodeConfig, options: &ImportOptions) -> anyhow::Resul
         return check(config, options, &imported);
     }
     match &options.output {
-        None => out!("{}", imported.text)?,
+        None => print_bytes(imported.text.as_bytes())?,
         Some(path) => {
             write_new(path, &imported.text)?;
             out!("{}", render(&imported.notes))?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::args::RunOptions;
 use crate::node_config::NodeConfig;
+use crate::visible::LogLines;
 use anyhow::Context as _;
 use bayplan_daemon::config::Config;
 use bayplan_daemon::systemd::Systemd;
@@ -100,7 +101,7 @@ fn init_log(filter: &str) -> anyhow::Result<LogFilter> {
     let (filter, handle) = reload::Layer::new(filter);
     let is_journald = std::env::var_os("JOURNAL_STREAM").is_some();
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| LogLines)
         // It would say so on standard error, with a panic where that is what cannot be written.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());

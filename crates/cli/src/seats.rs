@@ -10,6 +10,7 @@ use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuId, CpuSet};
 
 use crate::text::paint;
+use crate::visible::visible_cell;
 
 /// The texts of a status as sets.
 pub(crate) struct Seats {
@@ -156,12 +157,13 @@ impl Seats {
         let letter = |position: usize| painted(owner_mark(position));
         let cell = |cpu: CpuId| painted(self.mark(cpu));
         let mut text = render_map(topology, &cell);
+        // Writing to a String cannot fail.
         for (position, owner) in self.owners.iter().enumerate() {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "  {} {} {}", letter(position), owner.name, owner.cpus);
+            let name = visible_cell(&owner.name);
+            let _ = writeln!(text, "  {} {name} {}", letter(position), owner.cpus);
         }
         for guest in &self.guests {
-            let _ = writeln!(text, "    {} {}", guest.name, guest.cpus);
+            let _ = writeln!(text, "    {} {}", visible_cell(&guest.name), guest.cpus);
         }
         text.push_str("  \u{b7} shared  r reserved  i isolated\n");
         text

@@ -5,11 +5,15 @@
 //! `bayplan restore --yes | head -1` restores everything. A command that only prints, and would print for long, ends quietly
 //! ([`stream`]). Any other failure, such as a full disk behind a redirection, is an error with its reason. `println!` and its relatives
 //! are denied in this crate by lints (`lib.rs`).
+//!
+//! Names and texts of pods, files and other programs are in much of it, so every text is made [`visible`] here, whatever a command did before.
 
 use std::fmt;
 use std::io::{self, Write as _};
 
 use anyhow::Context as _;
+
+use crate::visible::visible;
 
 /// Prints on standard output as `print!` does; a closed pipe is no error.
 macro_rules! out {
@@ -24,13 +28,13 @@ macro_rules! outln {
 
 /// As [`out!`], where a closed pipe is [`Closed`]: for commands that only print, and would go on for long.
 macro_rules! say {
-    ($($text:tt)*) => { $crate::stdout::stream(format!($($text)*).as_bytes()) };
+    ($($text:tt)*) => { $crate::stdout::stream_text(format_args!($($text)*)) };
 }
 
 /// As [`say!`], with a line end.
 macro_rules! sayln {
-    () => { $crate::stdout::stream(b"\n") };
-    ($($text:tt)*) => { $crate::stdout::stream(format!("{}\n", format_args!($($text)*)).as_bytes()) };
+    () => { $crate::stdout::stream_text(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::stdout::stream_text(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Prints on standard error as `eprint!` does. What cannot be printed there is lost: there is no place left to say so.
@@ -60,10 +64,10 @@ impl std::error::Error for Closed {}
 /// # Errors
 /// Standard output cannot be written for another reason.
 pub(crate) fn print(text: fmt::Arguments<'_>) -> anyhow::Result<()> {
-    print_bytes(text.to_string().as_bytes())
+    print_bytes(visible(&text.to_string()).as_bytes())
 }
 
-/// As [`print`], for what is not text.
+/// As [`print`], for what has to stay as it is: no text, or a file that is read again.
 pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     match stream(bytes) {
         Err(error) if error.is::<Closed>() => Ok(()),
@@ -71,7 +75,15 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a piece of what goes on.
+/// Prints a piece of text of what goes on.
+///
+/// # Errors
+/// As [`stream`].
+pub(crate) fn stream_text(text: fmt::Arguments<'_>) -> anyhow::Result<()> {
+    stream(visible(&text.to_string()).as_bytes())
+}
+
+/// Prints a piece of what goes on, as it is.
 ///
 /// # Errors
 /// [`Closed`], with which a command ends quietly and well, or standard output cannot be written.

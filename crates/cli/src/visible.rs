@@ -2,6 +2,9 @@
 //! cursor, changes the terminal or the direction of writing shown as its code. In JSON the code is JSON's own, so that programs read the
 //! text as it is.
 
+use std::io;
+use std::io::Write as _;
+
 use serde::Serialize;
 
 /// As [`visible_cell`], with line breaks, tabs and the colours of [`crate::text::paint`].
@@ -29,6 +32,33 @@ pub(crate) fn visible(text: &str) -> String {
 pub(crate) fn visible_cell(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     text.chars().for_each(|c| push_visible(&mut shown, c));
+    shown
+}
+
+/// Standard error for log lines. Their layer escapes what controls a terminal, and makes colours; here what is invisible or turns the direction of
+/// writing is shown as its code, too.
+#[derive(Debug)]
+pub(crate) struct LogLines;
+
+impl io::Write for LogLines {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        let shown = visible_lines(&String::from_utf8_lossy(lines));
+        io::stderr().lock().write_all(shown.as_bytes())?;
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Log lines with their colours, and without anything else that a terminal acts on.
+fn visible_lines(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    text.chars().for_each(|c| match c {
+        '\n' | '\t' | '\u{1b}' => shown.push(c),
+        c => push_visible(&mut shown, c),
+    });
     shown
 }
 
@@ -143,6 +173,13 @@ mod tests {
             assert_eq!(visible(text), expected, "{text:?}");
         }
         assert_eq!(visible_cell("a\nb\u{1b}[0m"), "a\\u{a}b\\u{1b}[0m");
+    }
+
+    #[test]
+    fn log_lines_keep_their_colours_and_hide_nothing() {
+        let line = "\u{1b}[33m WARN\u{1b}[0m default/a\u{202e}b: \u{9b}x\u{200b}\r\n";
+        let shown = "\u{1b}[33m WARN\u{1b}[0m default/a\\u{202e}b: \\u{9b}x\\u{200b}\\u{d}\n";
+        assert_eq!(visible_lines(line), shown);
     }
 
     proptest! {

@@ -262,6 +262,14 @@ fn check_wants(config: &Config, topology: &Topology) -> Vec<Finding> {
             "isolated CPUs (isolcpus on the kernel's command line)",
         ));
     }
+    let reserved = config.division().reserved_on(topology);
+    if let Some(level) = requests.burst_level
+        && pools(topology, config.policy, &reserved).is_ok_and(|it| !it.shares_level(level))
+    {
+        let what =
+            format!("{level} with shared CPUs of its own, and the next larger domain is used");
+        findings.push(lacks("unlimitedBurstable", &what));
+    }
     if let Some(priority) = requests.priority
         && topology.cpus_of_priority(priority).is_empty()
     {
@@ -345,6 +353,10 @@ mod tests {
             requests: requests.preferIsolatedCpus has no effect: this machine has no isolated CPUs (isolcpus on the kernel's command line)
               Some("leave the key out, or use a machine that has it")
         "#]].assert_eq(&check("reservedCpus: '0'\nrequests: {preferIsolatedCpus: true}"));
+        expect![[r#"
+            requests: requests.unlimitedBurstable has no effect: this machine has no L3 with shared CPUs of its own, and the next larger domain is used
+              Some("leave the key out, or use a machine that has it")
+        "#]].assert_eq(&check("reservedCpus: '0'\nrequests: {unlimitedBurstable: l3cache}"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bayplan_allocator::policy::PoolsError;
 use bayplan_node::reconfigure::check_division;
 use bayplan_probes::CounterChoice;
 use bayplan_topology::Topology;
@@ -93,7 +94,11 @@ pub fn check_config_on(
         errors.push(ConfigError { at: file.place(key), message: format!("`{key}`: {message}") });
     };
     if let Err(error) = check_division(topology, &file.config.division()) {
-        wrong("reservedCpus", error.to_string());
+        let key = match &error {
+            PoolsError::NothingAvailable { .. } => "availableCpus",
+            _ => "reservedCpus",
+        };
+        wrong(key, error.to_string());
     }
     if let Err(error) = find_group(&file.config.control_group) {
         wrong("controlGroup", format!("{error:#}"));

@@ -12,7 +12,7 @@ pub use self::kind::{
     Capacity, Creation, Fill, GroupPlace, GroupType, Inside, InstanceKey, Instances, Load, Members,
     Most, Priority, Size,
 };
-pub(crate) use self::membership::has_no_affinity;
+pub(crate) use self::membership::{NO_GROUP, has_no_affinity};
 pub use self::usage::Follow;
 pub(crate) use self::usage::Followed;
 

@@ -26,6 +26,7 @@ pub mod criteria;
 pub mod decision;
 pub mod event;
 pub mod facts_form;
+pub mod found;
 pub mod groups;
 pub mod history;
 pub mod huge_pages;

@@ -5,6 +5,7 @@
 //! adopted where it runs, exclusive only if it provably has exactly the CPUs that it would be given; one that is still being created, or that changed
 //! after the view was taken, is left alone, and so is one that has ended without ever having been started.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Part, PoolId, Request, Terms};
@@ -14,7 +15,7 @@ use jiff::Timestamp;
 
 use crate::claims::shown_cpus;
 use crate::container::{Phase, full_name, warning_notes};
-use crate::decision::{Decision, LEFT_ALONE, render_cpus, texts};
+use crate::decision::{Decision, LEFT_ALONE, render_asked, texts};
 use crate::event::{Answer, Note, RuntimeView, Seen, Step};
 use crate::history::{Entry, Kind};
 use crate::record::Record;
@@ -51,7 +52,8 @@ impl NodeState {
         };
         let pools = pool.into_iter().chain([PoolId::MACHINE]);
         for pool in pools {
-            match self.ledger.adopt(id, allocation(pool)) {
+            let allocation = self.ledger.with_found_memory(request, allocation(pool));
+            match self.ledger.adopt(id, allocation) {
                 Ok(()) => return true,
                 Err(error) => step.notes.push(Note::Failure {
                     kind: "not_adopted",
@@ -67,11 +69,13 @@ impl NodeState {
         self.confirm_doubtful(view, now, &mut step);
         self.release_missing(view, now, &mut step);
         let not_alone = self.not_alone();
+        let known: BTreeSet<ContainerId> = self.containers.keys().copied().collect();
         // Where no container is to be is known before any is adopted where it runs.
         for is_claiming in [true, false] {
             self.take_over(view, is_claiming, now, &mut step);
             self.settle_claims(now, &mut step);
         }
+        self.leave_idle_for_found(&known, &mut step);
         self.place_unasked(now, &mut step);
         self.note_not_alone(&not_alone, &mut step);
         self.forget_unstarted(view);
@@ -288,7 +292,7 @@ impl NodeState {
         step.notes.extend(warning_notes(&details.container, &warnings));
         let decision = Decision {
             at: now,
-            asked: render_cpus(&request),
+            asked: render_asked(&request),
             outcome: format!("found running, {how}"),
             pools: Vec::new(),
             warnings: texts(warnings),
@@ -385,6 +389,7 @@ impl NodeState {
                 terms: request.terms(),
                 ..Allocation::new(pool.unwrap_or(PoolId::MACHINE))
             };
+            let allocation = self.ledger.with_found_memory(request, allocation);
             if self.adopt_before_provisional(request.id, &allocation, now, step) {
                 return Some(format!("keeps CPUs {cpus} for itself"));
             }

@@ -42,6 +42,7 @@ mod starting;
 mod step;
 mod together;
 mod turned;
+mod unmet;
 pub(crate) mod view;
 mod writes;
 mod zones;

@@ -9,8 +9,10 @@ use crate::budget::Load;
 use crate::change::{Move, Narrowing, Relocation};
 use crate::check::check_ledger;
 use crate::id::ContainerId;
+use crate::memory::found_memory;
 use crate::offer::Offer;
 use crate::pool::PoolId;
+use crate::request::Request;
 use crate::wishes::{Owner, Part};
 
 /// The offer was made for another state of the ledger.
@@ -122,6 +124,11 @@ impl Ledger {
         self.holdings.allocations.insert(planned.container, narrower);
         self.changed();
         Ok(())
+    }
+
+    /// The place of a container that runs already, with the memory that it asks for set aside on the nodes that it has, as far as they have it.
+    pub fn with_found_memory(&self, request: &Request, held: Allocation) -> Allocation {
+        found_memory(&self.pools, self.charged(), request, held)
     }
 
     /// Takes over what a container already has, after a restart or for a container that bayplan did not place. Memory is set aside

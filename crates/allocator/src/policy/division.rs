@@ -115,6 +115,11 @@ impl Division {
             return Err(PoolsError::ReservedNotAvailable { outside, available });
         }
         let there = topology.cpus().union(topology.offline());
+        if self.available.is_disjoint(&there) {
+            return Err(PoolsError::NothingAvailable {
+                available: Box::new(self.available.clone()),
+            });
+        }
         let left = self.available.intersection(&there).difference(&reserved);
         match left.is_subset(topology.isolated()) {
             true => Err(PoolsError::NothingLeft {
@@ -221,7 +226,7 @@ mod tests {
             line,
             list(""),
             "99",
-            expect!["no CPU is left for containers: all of  are reserved () or isolated ()"],
+            expect!["the machine has none of 99, so no CPU is left for containers"],
         );
     }
 }

@@ -31,6 +31,12 @@ pub enum PoolsError {
         /// The isolated ones.
         isolated: Box<CpuSet>,
     },
+    /// The machine has none of the CPUs that are to be used at all.
+    #[error("the machine has none of {available}, so no CPU is left for containers")]
+    NothingAvailable {
+        /// Those that are to be used.
+        available: Box<CpuSet>,
+    },
     /// More CPUs are to be reserved than there are.
     #[error("{wanted} CPUs are to be reserved; {there} are there for it")]
     TooFewToReserve {

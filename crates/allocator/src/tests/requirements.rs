@@ -192,6 +192,8 @@ fn what_no_cpu_can_be_is_refused_and_the_text_says_so() {
             ("numa:1 core:4 pu:2", "", "1", "7"),
             ("numa:1 core:4 pu:2", "", "1", "7 shared"),
             ("numa:1 core:4 pu:2", "", "1-2", "5 idle"),
+            ("numa:1 core:4 pu:2", "", "", "3 each-core idle"),
+            ("numa:1 core:4 pu:2", "", "", "4 each-core idle"),
         ],
         expect![[r#"
             core:4 |  |  | 1 priority:High! | needs 1 exclusive CPU of high priority; there are none here
@@ -208,6 +210,8 @@ fn what_no_cpu_can_be_is_refused_and_the_text_says_so() {
             numa:1 core:4 pu:2 |  | 1 | 7 | needs 7 exclusive CPUs; 6 are free
             numa:1 core:4 pu:2 |  | 1 | 7 shared | needs 7 exclusive CPUs on cores without other exclusive containers; 6 are free
             numa:1 core:4 pu:2 |  | 1-2 | 5 idle | needs 6 exclusive CPUs with idle siblings; 4 are free
+            numa:1 core:4 pu:2 |  |  | 3 each-core idle | 1-3 (3, 3 split)
+            numa:1 core:4 pu:2 |  |  | 4 each-core idle | needs 8 exclusive CPUs on a core each, with idle siblings; 6 could be given if all were free
         "#]],
     );
 }

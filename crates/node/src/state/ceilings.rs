@@ -34,6 +34,9 @@ impl NodeState {
             let place = offered.as_ref().ok().map(|it| it.allocation());
             warnings.extend(place.and_then(|it| self.overfills(it)));
             warnings.extend(self.bursts_wider(&request));
+            if place.is_some() {
+                warnings.extend(self.unmet_here(&request, spec));
+            }
             return Ok((request, offered));
         };
         match self.with_usual_siblings(&request, &why, warnings) {

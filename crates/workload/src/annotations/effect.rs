@@ -178,6 +178,7 @@ mod tests {
             ("irq-load-balancing", "disable"),
             ("cpu-partition", "root"),
             ("cpu-quota", "disable"),
+            ("lend", "besteffort"),
             ("prefer-shared-cpus", "false"),
         ] {
             let name = format!("bayplan.dev/{key}");

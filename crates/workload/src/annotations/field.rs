@@ -144,7 +144,7 @@ impl Field {
     }
 
     /// Every field.
-    pub const ALL: [Field; 39] = [
+    pub const ALL: [Field; 41] = [
         Field::Requests,
         Field::PreferSharedCpus,
         Field::OwnQos,
@@ -184,6 +184,8 @@ impl Field {
         Field::CpuGovernor,
         Field::WakeUp,
         Field::Rebalance,
+        Field::Lends,
+        Field::Batch,
     ];
 
     /// Gives `to` what `from` has in this field.

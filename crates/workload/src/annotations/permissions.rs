@@ -309,6 +309,16 @@ mod tests {
         check(&["*: * -preserve"], "a", Claimed, None, true);
     }
 
+    /// A wish that was not listed was told and denied nowhere.
+    #[test]
+    fn every_field_that_a_pod_can_fill_is_a_wish() {
+        let keys = KEYS.iter().flat_map(|it| it.fills);
+        let foreign = FOREIGN.iter().flat_map(|it| it.fills);
+        let missing: Vec<&Field> =
+            keys.chain(foreign).filter(|it| !Field::ALL.contains(*it)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
     #[test]
     fn what_is_no_item_is_refused() {
         for text in ["", "interupts", "bayplan.dev/nothing", "cpu.preserve=true", "=", "preserve=1"]

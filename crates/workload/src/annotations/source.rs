@@ -35,7 +35,7 @@ impl<'a> Sources<'a> {
     }
 
     /// The name under which the pod fills a field; `None`: it does not.
-    pub(super) fn of_field(&self, field: Field) -> Option<String> {
+    pub fn of_field(&self, field: Field) -> Option<String> {
         let lookup = self.lookup();
         let fills = |fills: &[Field]| fills.contains(&field);
         let mut keys = KEYS.iter().rev().filter(|key| fills(key.fills));

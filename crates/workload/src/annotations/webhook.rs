@@ -121,6 +121,7 @@ const BATCH_MEMORY: &str = "kubernetes.io/batch-memory";
 pub(super) fn read_batch(container: &NewContainer, asked: &mut Asked, warnings: &mut Warnings) {
     let Some(text) = container.pod.annotations.get(BATCH) else { return };
     if container.pod.qos != Some(QosClass::BestEffort) {
+        warnings.no_effect(&format!("{} of a pod that is not BestEffort", annotation(BATCH)));
         return;
     }
     match limits_of(&container.name, text) {

@@ -175,3 +175,57 @@ fn a_shared_container_learns_that_a_neighbour_came_and_reserved_cpus_can_be_too_
         "#]],
     );
 }
+
+#[test]
+fn what_a_node_has_for_no_container_is_told() {
+    const STATUS: &str = "scheduling.koordinator.sh/resource-status";
+    check(
+        "pack:1 numa:2 core:8 pu:1 mem:16",
+        "",
+        &[
+            ("a/hbm", Guaranteed, 1000, &[("bayplan.dev/memory-type", "hbm,gpu")]),
+            ("a/dram", Guaranteed, 1000, &[("bayplan.dev/memory-type", "hbm,dram")]),
+            ("a/any", Guaranteed, 1000, &[("bayplan.dev/memory-type", "mixed")]),
+            ("a/isolated", Guaranteed, 1000, &[("bayplan.dev/prefer-isolated-cpus", "true")]),
+            ("a/high", Guaranteed, 1000, &[("bayplan.dev/prefer-cpu-priority", "high")]),
+            ("a/normal", Guaranteed, 1000, &[("bayplan.dev/prefer-cpu-priority", "normal")]),
+            ("a/small", Guaranteed, 1000, &[("bayplan.dev/prefer-core-kind", "efficient")]),
+            ("a/large", Guaranteed, 1000, &[("bayplan.dev/prefer-core-kind", "performance")]),
+            ("a/group", Burstable, 100, &[("bayplan.dev/group", "batch")]),
+            ("a/none", Burstable, 100, &[("bayplan.dev/group", "none")]),
+            ("a/balloon", Burstable, 100, &[("balloon.balloons.resource-policy.nri.io", "batch")]),
+            ("a/node", Guaranteed, 1000, &[(STATUS, r#"{"numaNodeResources":[{"node":9}]}"#)]),
+            ("a/there", Guaranteed, 1000, &[(STATUS, r#"{"numaNodeResources":[{"node":1}]}"#)]),
+            ("a/required", Guaranteed, 1000, &[("bayplan.dev/require-cpu-priority", "high")]),
+        ],
+        expect![[r#"
+            a/hbm: on 1
+              no_effect: a/hbm/c: annotation `bayplan.dev/memory-type` has no effect: the machine has no memory of kind Hbm or Gpu
+            a/dram: on 2
+            a/any: on 3
+            a/isolated: on 4
+              no_effect: a/isolated/c: annotation `bayplan.dev/prefer-isolated-cpus` has no effect: the machine has no isolated CPUs
+            a/high: on 5
+              no_effect: a/high/c: annotation `bayplan.dev/prefer-cpu-priority` has no effect: the machine has no CPUs of high priority
+            a/normal: on 6
+            a/small: on 7
+              no_effect: a/small/c: annotation `bayplan.dev/prefer-core-kind` has no effect: the machine has no efficient cores
+            a/large: on 0
+            a/group: on 8-15
+              no_effect: a/group/c: annotation `bayplan.dev/group` has no effect: the configuration has no `groups`
+            a/none: on 8-15
+            a/balloon: on 8-15
+              no_effect: a/balloon/c: annotation `balloon.balloons.resource-policy.nri.io` has no effect: the configuration has no `groups`
+            a/node: on 8
+              no_effect: a/node/c: annotation `scheduling.koordinator.sh/resource-status` has no effect: the machine has no CPUs in NUMA nodes 9
+              balloon squeezed from 8-15 to 9-15 because of a/node/c
+              group squeezed from 8-15 to 9-15 because of a/node/c
+              none squeezed from 8-15 to 9-15 because of a/node/c
+            a/there: on 9
+              balloon squeezed from 9-15 to 10-15 because of a/there/c
+              group squeezed from 9-15 to 10-15 because of a/there/c
+              none squeezed from 9-15 to 10-15 because of a/there/c
+            a/required: bayplan: a/required/c refused: needs 1 exclusive CPU of high priority; there are none here (annotation `bayplan.dev/require-cpu-priority`); `bayplan explain a/required/c` lists every pool
+        "#]],
+    );
+}

@@ -230,3 +230,94 @@ fn a_journal_that_was_written_before_the_first_sync_is_not_a_whole_one() {
     stage.play("view old=1-2");
     assert!(!known(&stage.state).is_partial());
 }
+
+/// What is set aside on two nodes of 10 GiB for a container with 2 CPUs and so many GiB that is found running on these CPUs and memory nodes.
+fn found_memory(cpus: &str, mems: &str, gib: i64) -> String {
+    let mut state = state("pack:1 numa:2 core:4 mem:10 huge:2M=512");
+    let mut container = new_container("1", "app", 0, 2);
+    container.resources.memory_limit = gib << 30;
+    container.huge_pages.insert(Bytes(2 << 20), Bytes(1 << 30));
+    let pinning = Pinning { cpus: cpus.parse().unwrap(), mems: mems.parse().unwrap() };
+    let seen = Seen {
+        pod_id: "1".to_owned(),
+        name: "app".to_owned(),
+        attempt: 0,
+        is_alive: true,
+        is_running: true,
+        details: Some(Box::new(SeenDetails { container, pinning })),
+    };
+    let (basis, containers) = (state.steps + 1, [("id".to_owned(), seen)].into());
+    state.step(Event::SyncStarted, NOW);
+    state.step(Event::Synced(RuntimeView { basis, containers }), NOW);
+    assert!(check_ledger(state.ledger()).is_empty());
+    let (id, held) = state.ledger().allocations().next().unwrap();
+    let charges = held.charges.iter().map(|(node, bytes)| format!("{bytes} on {}", node.0));
+    let huge = held.huge_charges.iter().map(|it| format!("{} huge on {}", it.bytes, it.node.0));
+    let charged: Vec<String> = charges.chain(huge).collect();
+    let asked = &state.containers[&id].decision.asked;
+    let owned = &held.exclusive;
+    format!("{cpus} {mems} {gib}: {asked}; owns `{owned}`, {}\n", charged.join(", "))
+}
+
+/// Memory of such containers was not counted, so that others were placed on nodes that were full.
+#[test]
+fn memory_of_what_is_found_running_counts_where_it_is() {
+    let text: String = [
+        ("1-2", "0", 8),
+        // Far from its CPUs.
+        ("1-2", "1", 8),
+        // Near its CPUs first.
+        ("5-6", "0-1", 8),
+        ("5-6", "0-1", 14),
+        // As far as its node has it.
+        ("1-2", "0", 14),
+        // It shares.
+        ("0-7", "1", 8),
+        ("4-7", "", 8),
+    ]
+    .into_iter()
+    .map(|(cpus, mems, gib)| found_memory(cpus, mems, gib))
+    .collect();
+    expect![[r#"
+        1-2 0 8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns `1-2`, 8 GiB on 0, 1 GiB huge on 0
+        1-2 1 8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns `1-2`, 8 GiB on 1, 1 GiB huge on 1
+        5-6 0-1 8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns `5-6`, 8 GiB on 1, 1 GiB huge on 1
+        5-6 0-1 14: 2 exclusive, memory 14 GiB, 1 GiB in huge pages of 2 MiB; owns `5-6`, 9 GiB on 1, 5 GiB on 0, 1 GiB huge on 1
+        1-2 0 14: 2 exclusive, memory 14 GiB, 1 GiB in huge pages of 2 MiB; owns `1-2`, 9 GiB on 0, 1 GiB huge on 0
+        0-7 1 8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns ``, 8 GiB on 1, 1 GiB huge on 1
+        4-7  8: 2 exclusive, memory 8 GiB, 1 GiB in huge pages of 2 MiB; owns ``, 8 GiB on 1, 1 GiB huge on 1
+    "#]].assert_eq(&text);
+}
+
+/// What each container of one CPU that is found running owns and leaves idle, where all ask for idle siblings.
+#[test]
+fn siblings_of_what_is_found_running_stay_idle_unless_they_are_owned() {
+    let found = |cpus: &[&str]| {
+        let mut state = state("numa:1 core:4 pu:2");
+        let seen = |(at, cpus): (usize, &&str)| {
+            let mut container = named(&format!("pod{at}"), "1");
+            let wish = ("bayplan.dev/siblings".to_owned(), "idle".to_owned());
+            container.pod.annotations.extend([wish]);
+            let pinning = Pinning { cpus: cpus.parse().unwrap(), ..Pinning::default() };
+            let seen = Seen {
+                pod_id: container.pod.id.clone(),
+                name: container.name.clone(),
+                attempt: 0,
+                is_alive: true,
+                is_running: true,
+                details: Some(Box::new(SeenDetails { container, pinning })),
+            };
+            (format!("id{at}"), seen)
+        };
+        let (basis, containers) = (state.steps + 1, cpus.iter().enumerate().map(seen).collect());
+        state.step(Event::SyncStarted, NOW);
+        state.step(Event::Synced(RuntimeView { basis, containers }), NOW);
+        assert!(check_ledger(state.ledger()).is_empty());
+        let held = state.ledger().allocations().map(|(_, it)| it);
+        held.map(|it| format!("{} idle {}", it.exclusive, it.idle)).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(found(&["2", "3"]), "2 idle 6; 3 idle 7");
+    assert_eq!(found(&["2", "6", "1"]), "2 idle ; 6 idle ; 1 idle 5");
+    // One CPU is left for others.
+    assert_eq!(found(&["0", "1", "2", "3"]), "0 idle 4; 1 idle 5; 2 idle 6; 3 idle ");
+}

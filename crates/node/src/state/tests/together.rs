@@ -380,7 +380,7 @@ fn one_that_lost_its_pods_cpus_leaves_a_place_to_the_next() {
             p/a 3000/3000 4 of 3000/3000 4
             p/b 3000/3000 4 of 3000/3000 4
             machine numa:1 core:2 pu:2 mem:64 offline:2-3
-              p/a shares 3, cpus 0-1, mems 0, 0 B
+              p/a shares 3, cpus 0-1, mems 0, 4 GiB
               p/b joined, cpus 0-1, mems 0, 0 B
             -p/a
               p/b joined, cpus 0-1, mems 0, 0 B
