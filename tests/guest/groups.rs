@@ -98,7 +98,8 @@ fn cmk_isolate_in_a_command_gives_the_container_a_slot(
         "groups: [{{name: exclusive, size: {{list: [{}]}}, inside: slots}}]\n",
         lists.join(", ")
     ))?;
-    let command = "/opt/bin/cmk isolate --conf-dir=/etc/cmk --pool=exclusive /bin/busybox sleep 1000000";
+    let command =
+        "/opt/bin/cmk isolate --conf-dir=/etc/cmk --pool=exclusive /bin/busybox sleep 1000000";
     let command = command.split(' ').map(str::to_owned).collect();
     let spec = ContainerSpec { command, ..ContainerSpec::burstable("app", 1000) };
     let mut taken = CpuSet::new();
