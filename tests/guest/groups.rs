@@ -116,8 +116,9 @@ fn cmk_isolate_in_a_command_gives_the_container_a_slot(
         })?;
         ensure!(!line.contains("cmk"), "cmk is left in {line:?}");
         let environment = read("environ")?;
-        let is_told = |told: &str| environment.split('\0').any(|it| it == told);
-        ensure!(is_told(&format!("CMK_CPUS_ASSIGNED={}", placed.cpus)), "{environment:?}");
+        let told = environment.split('\0').find_map(|it| it.strip_prefix("CMK_CPUS_ASSIGNED="));
+        let told: CpuSet = told.with_context(|| environment.clone())?.parse()?;
+        ensure!(told == placed.cpus, "it is told {told}, and runs on {}", placed.cpus);
     }
     let third = node.launch(&PodSpec::new("third", QosClass::Burstable), &spec);
     ensure!(third.is_err(), "there are two slots: {third:?}");
