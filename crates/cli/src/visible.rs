@@ -3,7 +3,6 @@
 //! text as it is.
 
 use std::io;
-use std::io::Write as _;
 
 use serde::Serialize;
 
