@@ -4,7 +4,9 @@
 use bayplan_allocator::{Pools, Request, Strictness, has_cpus_of_kind, has_cpus_of_priority};
 use bayplan_types::MemoryKind;
 use bayplan_workload::NewContainer;
-use bayplan_workload::annotations::{Field, Sources, Warning, WarningKind, read_annotations};
+use bayplan_workload::annotations::{
+    Asked, Field, Sources, Warning, WarningKind, read_annotations,
+};
 
 use crate::groups::NO_GROUP;
 use crate::state::NodeState;
@@ -15,14 +17,18 @@ type Unmet = (Field, String);
 impl NodeState {
     /// Every preference of a container that is placed for which there is nothing here.
     pub(super) fn unmet_here(&self, request: &Request, spec: &NewContainer) -> Vec<Warning> {
+        if spec.pod.annotations.is_empty() {
+            return Vec::new();
+        }
         let pools = self.ledger.pools();
+        let (said, _) = read_annotations(spec, &self.rules);
         let unmet = [
             unmet_memory(pools, request),
             unmet_isolated(pools, request),
             unmet_kind(pools, request),
             unmet_priority(pools, request),
-            unmet_nodes(pools, spec, self),
-            self.unmet_group(spec),
+            unmet_nodes(pools, &said),
+            self.unmet_group(&said),
         ];
         let sources = Sources::new(spec);
         let warning = |(field, why): Unmet| {
@@ -32,8 +38,8 @@ impl NodeState {
         unmet.into_iter().flatten().filter_map(warning).collect()
     }
 
-    fn unmet_group(&self, spec: &NewContainer) -> Option<Unmet> {
-        let named = read_annotations(spec, &self.rules).0.group?;
+    fn unmet_group(&self, said: &Asked) -> Option<Unmet> {
+        let named = said.group.as_deref()?;
         let is_unmet = self.groups.types.is_empty() && named != NO_GROUP;
         is_unmet.then(|| (Field::Group, "the configuration has no `groups`".to_owned()))
     }
@@ -73,9 +79,9 @@ fn unmet_priority(pools: &Pools, request: &Request) -> Option<Unmet> {
 }
 
 /// NUMA nodes that a scheduler has chosen, and that are not here.
-fn unmet_nodes(pools: &Pools, spec: &NewContainer, state: &NodeState) -> Option<Unmet> {
-    let nodes = read_annotations(spec, &state.rules).0.numa_nodes;
-    let is_unmet = !nodes.is_empty() && pools.cpus_of_nodes(&nodes).is_empty();
+fn unmet_nodes(pools: &Pools, said: &Asked) -> Option<Unmet> {
+    let nodes = &said.numa_nodes;
+    let is_unmet = !nodes.is_empty() && pools.cpus_of_nodes(nodes).is_empty();
     is_unmet.then(|| (Field::Claimed, format!("the machine has no CPUs in NUMA nodes {nodes}")))
 }
 
