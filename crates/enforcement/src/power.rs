@@ -27,7 +27,7 @@ use bayplan_types::CpuSet;
 pub use class::{Frequency, Latency, ParsePowerError, PowerClass, Preference};
 pub use offer::{IdleOffer, IdleState, PolicyOffer, PowerOffer, TurboSwitch, UncoreOffer};
 pub use profile::{profile, profile_names};
-pub use turbo::{TurboDomain, arbitrate_turbo};
+pub use turbo::{TurboDomain, TurboShared, arbitrate_turbo};
 
 use crate::setting::{Form, Setting, Settings, Slot};
 use problems::Problems;

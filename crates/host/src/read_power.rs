@@ -28,15 +28,28 @@ pub fn read_power(kernel: &mut dyn Kernel) -> PowerOffer {
     let mut reader = Reader { kernel };
     let turbo = [TurboSwitch::NoTurbo, TurboSwitch::Boost];
     let turbo = turbo.into_iter().find(|switch| reader.text(switch.path()).is_some());
+    let dies = reader.dies();
     let misc = reader.kernel.list("sys/class/misc").unwrap_or_default();
     PowerOffer {
         policies: reader.policies(turbo),
         idle: reader.idle(),
-        uncores: reader.uncores(),
-        packages: reader.packages(),
+        uncores: reader.uncores(&dies),
+        packages: packages(&dies),
         turbo,
         has_speed_select: misc.iter().any(|name| name == "isst_interface"),
     }
+}
+
+/// A CPU, its package, and its die there.
+type Die = (CpuId, (u32, u32));
+
+/// The CPUs of each; those that are offline are in none.
+fn packages(dies: &[Die]) -> Vec<CpuSet> {
+    let mut packages: BTreeMap<u32, CpuSet> = BTreeMap::new();
+    for (cpu, (package, _)) in dies {
+        packages.entry(*package).or_default().insert(*cpu);
+    }
+    packages.into_values().collect()
 }
 
 struct Reader<'a> {
@@ -120,18 +133,6 @@ impl Reader<'_> {
         })
     }
 
-    /// CPUs that are offline are in none.
-    fn packages(&mut self) -> Vec<CpuSet> {
-        let mut packages: BTreeMap<u32, CpuSet> = BTreeMap::new();
-        for cpu in self.numbered(CPUS, "cpu") {
-            let package = self.value(&format!("{CPUS}/cpu{cpu}/topology/physical_package_id"));
-            if let Some(package) = package {
-                packages.entry(package).or_default().insert(CpuId(cpu));
-            }
-        }
-        packages.into_values().collect()
-    }
-
     fn idle(&mut self) -> BTreeMap<CpuId, IdleOffer> {
         let mut offers = BTreeMap::new();
         for cpu in self.numbered(CPUS, "cpu") {
@@ -157,12 +158,11 @@ impl Reader<'_> {
     }
 
     /// Newer processors have a directory for each power domain beside one for the package, which is made of them: these are the finer ones.
-    fn uncores(&mut self) -> Vec<UncoreOffer> {
+    fn uncores(&mut self, dies: &[Die]) -> Vec<UncoreOffer> {
         let domains = uncore_domains(self.kernel);
         if domains.is_empty() {
             return Vec::new();
         }
-        let dies = self.dies();
         let mut offers = Vec::with_capacity(domains.len());
         for UncoreDomain { dir, package, die, .. } in domains {
             let is_here =
@@ -180,7 +180,7 @@ impl Reader<'_> {
     }
 
     /// Package and die of each CPU; the die is 0 where the kernel knows none.
-    fn dies(&mut self) -> Vec<(CpuId, (u32, u32))> {
+    fn dies(&mut self) -> Vec<Die> {
         let cpus = self.numbered(CPUS, "cpu").into_iter();
         let dies = cpus.filter_map(|cpu| {
             let topology = format!("{CPUS}/cpu{cpu}/topology");

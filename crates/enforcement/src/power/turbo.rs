@@ -20,40 +20,73 @@ pub enum TurboDomain {
     Machine,
 }
 
-/// Classes and their CPUs after each of `domains` (disjoint) was given to its highest priority. `active` are CPUs on which containers may run: a class without
-/// any of them in a domain takes turbo from no other there. Of a class that yields in some domains, the CPUs there have a class of their own, with
-/// `without turbo` behind the name.
+/// Where classes compete for turbo on this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct TurboShared<'a> {
+    /// Which parts of it.
+    pub domain: TurboDomain,
+    /// The CPUs of each package. CPUs of no package are a domain of their own.
+    pub packages: &'a [CpuSet],
+    /// CPUs on which containers may run: a class without any of them in a domain takes turbo from no other there.
+    pub active: &'a CpuSet,
+}
+
+/// Classes and their CPUs after each domain was given to its highest priority. Of a class that yields in some domains, the CPUs there have a class of
+/// their own, with `without turbo` behind the name.
 pub fn arbitrate_turbo(
+    mut classes: BTreeMap<String, PowerClass>,
+    mut assigned: BTreeMap<String, CpuSet>,
+    shared: TurboShared<'_>,
+) -> (BTreeMap<String, PowerClass>, BTreeMap<String, CpuSet>) {
+    if classes.values().all(|it| it.turbo_priority == 0) {
+        return (classes, assigned);
+    }
+    for domain in domains(&assigned, shared) {
+        for name in yielding(&classes, &assigned, shared.active, &domain) {
+            let (Some(class), Some(cpus)) = (classes.get(&name), assigned.get_mut(&name)) else {
+                continue;
+            };
+            let here = cpus.intersection(&domain);
+            cpus.subtract(&here);
+            let yields = format!("{name} without turbo");
+            let class = PowerClass { turbo: Some(false), ..class.clone() };
+            classes.insert(yields.clone(), class);
+            assigned.entry(yields).or_default().union_with(&here);
+        }
+    }
+    assigned.retain(|_, cpus| !cpus.is_empty());
+    (classes, assigned)
+}
+
+/// Disjoint, and together all CPUs that have a class.
+fn domains(assigned: &BTreeMap<String, CpuSet>, shared: TurboShared<'_>) -> Vec<CpuSet> {
+    let mut rest = CpuSet::new();
+    assigned.values().for_each(|cpus| rest.union_with(cpus));
+    let mut domains = match shared.domain {
+        TurboDomain::Package => shared.packages.to_vec(),
+        TurboDomain::Machine => Vec::new(),
+    };
+    domains.iter().for_each(|domain| rest.subtract(domain));
+    domains.push(rest);
+    domains
+}
+
+/// Classes with CPUs in the domain and less priority than one in which containers run there.
+fn yielding(
     classes: &BTreeMap<String, PowerClass>,
     assigned: &BTreeMap<String, CpuSet>,
     active: &CpuSet,
-    domains: &[CpuSet],
-) -> (BTreeMap<String, PowerClass>, BTreeMap<String, CpuSet>) {
-    let (mut kept, mut given) = (classes.clone(), assigned.clone());
-    for domain in domains {
-        let here = |cpus: &CpuSet| cpus.intersection(domain);
-        let competes = |(name, cpus): &(&String, &CpuSet)| {
-            let class = classes.get(*name)?;
-            (class.turbo != Some(false) && here(cpus).intersects(active))
-                .then_some(class.turbo_priority)
-        };
-        let highest = assigned.iter().filter_map(|it| competes(&it)).max().unwrap_or_default();
-        for (name, cpus) in assigned {
-            let Some(class) = classes.get(name) else { continue };
-            let cpus = here(cpus);
-            if class.turbo_priority >= highest || class.turbo == Some(false) || cpus.is_empty() {
-                continue;
-            }
-            let yields = format!("{name} without turbo");
-            kept.insert(yields.clone(), PowerClass { turbo: Some(false), ..class.clone() });
-            given.entry(yields).or_default().union_with(&cpus);
-            if let Some(rest) = given.get_mut(name) {
-                rest.subtract(&cpus);
-            }
-        }
-    }
-    given.retain(|_, cpus| !cpus.is_empty());
-    (kept, given)
+    domain: &CpuSet,
+) -> Vec<String> {
+    let here = assigned.iter().filter_map(|(name, cpus)| {
+        let class = classes.get(name).filter(|it| it.turbo != Some(false))?;
+        Some((name, class.turbo_priority, cpus.intersection(domain)))
+    });
+    let here: Vec<_> = here.filter(|(.., cpus)| !cpus.is_empty()).collect();
+    let competing = here.iter().filter(|(.., cpus)| cpus.intersects(active));
+    let highest = competing.map(|(_, priority, _)| *priority).max().unwrap_or_default();
+    let yielding = here.iter().filter(|(_, priority, _)| *priority < highest);
+    yielding.map(|(name, ..)| (*name).clone()).collect()
 }
 
 #[cfg(test)]
@@ -62,11 +95,11 @@ mod tests {
 
     use super::*;
 
-    /// Rows: name, priority, whether it has turbo, its CPUs.
+    /// Rows: name, priority, whether it has turbo, its CPUs. Without packages, classes compete in the machine.
     fn check(
         rows: &[(&str, u32, Option<bool>, &str)],
         active: &str,
-        domains: &[&str],
+        packages: &[&str],
         expected: Expect,
     ) {
         let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
@@ -76,9 +109,13 @@ mod tests {
             .iter()
             .map(|(name, priority, turbo, _)| ((*name).to_owned(), class(*priority, *turbo)));
         let assigned = rows.iter().map(|(name, .., text)| ((*name).to_owned(), cpus(text)));
-        let domains: Vec<CpuSet> = domains.iter().map(|it| cpus(it)).collect();
-        let (classes, assigned) =
-            arbitrate_turbo(&classes.collect(), &assigned.collect(), &cpus(active), &domains);
+        let packages: Vec<CpuSet> = packages.iter().map(|it| cpus(it)).collect();
+        let domain = match packages.is_empty() {
+            true => TurboDomain::Machine,
+            false => TurboDomain::Package,
+        };
+        let shared = TurboShared { domain, packages: &packages, active: &cpus(active) };
+        let (classes, assigned) = arbitrate_turbo(classes.collect(), assigned.collect(), shared);
         let shown = |(name, cpus): (&String, &CpuSet)| {
             let turbo = classes[name].turbo.map_or("as it was", |it| if it { "on" } else { "off" });
             format!("{name}: {cpus}, turbo {turbo}\n")
@@ -106,7 +143,7 @@ mod tests {
         check(
             &rows,
             "0-9",
-            &["0-15"],
+            &[],
             expect![[r#"
                 database: 2-3, turbo as it was
                 rest without turbo: 0-1,4-7, turbo off
@@ -138,6 +175,21 @@ mod tests {
                 low without turbo: 4, turbo off
                 rest: 0-1, turbo as it was
                 saves: 2-3, turbo off
+            "#]],
+        );
+    }
+
+    /// Firmware of some virtual machines and of Arm names no packages.
+    #[test]
+    fn cpus_of_no_package_are_a_domain_of_their_own() {
+        check(
+            &[("first", 1, None, "0,4"), ("rest", 0, None, "1-3,5-7")],
+            "4-7",
+            &["0-3"],
+            expect![[r#"
+                first: 0,4, turbo as it was
+                rest: 1-3, turbo as it was
+                rest without turbo: 5-7, turbo off
             "#]],
         );
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_enforcement::power::{
-    Latency, PowerClass, PowerOffer, TurboDomain, arbitrate_turbo, settings_for_power,
+    Latency, PowerClass, PowerOffer, TurboShared, arbitrate_turbo, settings_for_power,
 };
 use bayplan_enforcement::speed_select::settings_for_speed_select;
 use bayplan_host::kernel::Kernel;
@@ -107,34 +107,14 @@ pub(crate) fn gather_power(
     }
     if !cpus.is_empty() {
         let offer = cache.offer(kernel);
-        let (classes, cpus) = match classes.values().any(|it| it.turbo_priority > 0) {
-            true => share_turbo(config, offer, occupancy, &classes, &cpus),
-            false => (classes, cpus),
-        };
+        let mut active = CpuSet::new();
+        occupancy.occupants.iter().for_each(|it| active.union_with(&it.cpus));
+        let domain = config.cpu_classes.turbo_domain;
+        let shared = TurboShared { domain, packages: &offer.packages, active: &active };
+        let (classes, cpus) = arbitrate_turbo(classes, cpus, shared);
         let (settings, problems) = settings_for_power(&classes, offer, &cpus);
         gathered.add(settings, problems);
     }
-}
-
-/// Classes with less priority than others in the same domain have no turbo there.
-fn share_turbo(
-    config: &Config,
-    offer: &PowerOffer,
-    occupancy: &Occupancy,
-    classes: &BTreeMap<String, PowerClass>,
-    cpus: &BTreeMap<String, CpuSet>,
-) -> (BTreeMap<String, PowerClass>, BTreeMap<String, CpuSet>) {
-    let union = |mut all: CpuSet, cpus: &CpuSet| {
-        all.union_with(cpus);
-        all
-    };
-    let active = occupancy.occupants.iter().map(|it| &it.cpus).fold(CpuSet::new(), union);
-    let machine = || vec![cpus.values().fold(CpuSet::new(), union)];
-    let domains = match config.cpu_classes.turbo_domain {
-        TurboDomain::Package => offer.packages.clone(),
-        TurboDomain::Machine => machine(),
-    };
-    arbitrate_turbo(classes, cpus, &active, &domains)
 }
 
 /// Which CPUs have which class.
