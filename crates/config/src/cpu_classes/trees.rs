@@ -69,6 +69,8 @@ fn place_in_range(frequency: Frequency) -> Option<u8> {
     }
 }
 
+const CLOS: &str = "a class of service of Speed Select, 0 to 3";
+const PRIORITY: &str = "a whole number from 0 on";
 const EXPECTED: &str = "names of classes, each with lines such as `minFreq: base`";
 
 #[derive(Default)]
@@ -121,13 +123,14 @@ impl Reader {
                 },
                 "turbo" => class.turbo = self.flag(&what, value),
                 "turboPriority" => {
-                    class.turbo_priority = self.priority(&what, value).unwrap_or_default();
+                    let priority = self.number(&what, value, PRIORITY, u32::MAX);
+                    class.turbo_priority = priority.unwrap_or_default();
                 }
                 "maxLatency" => class.latency = self.parsed(&what, value),
                 "disabledCstates" => class.disabled_states = self.names(&what, value),
                 "uncoreMinFreq" => class.uncore_min = self.parsed(&what, value),
                 "uncoreMaxFreq" => class.uncore_max = self.upper(&what, value),
-                "clos" => class.clos = self.clos(&what, value),
+                "clos" => class.clos = self.number(&what, value, CLOS, CLOS_COUNT - 1),
                 _ if SPEED_SELECT.contains(&key.as_str()) => self.wrong(
                     *at,
                     format!(
@@ -180,26 +183,19 @@ impl Reader {
         Some(frequency)
     }
 
-    fn clos(&mut self, what: &str, value: &Node) -> Option<u8> {
+    fn number<T: FromStr + PartialOrd>(
+        &mut self,
+        what: &str,
+        value: &Node,
+        expected: &str,
+        most: T,
+    ) -> Option<T> {
         let text = self.text(what, value)?;
-        let clos = text.parse().ok().filter(|clos| *clos < CLOS_COUNT);
-        if clos.is_none() {
-            let message = format!(
-                "`{what}` is `{text}`, expected a class of service of Speed Select, 0 to 3"
-            );
-            self.wrong(value.at, message);
+        let number = text.parse().ok().filter(|number| *number <= most);
+        if number.is_none() {
+            self.wrong(value.at, format!("`{what}` is `{text}`, expected {expected}"));
         }
-        clos
-    }
-
-    fn priority(&mut self, what: &str, value: &Node) -> Option<u32> {
-        let text = self.text(what, value)?;
-        let priority = text.parse().ok();
-        if priority.is_none() {
-            let message = format!("`{what}` is `{text}`, expected a whole number from 0 on");
-            self.wrong(value.at, message);
-        }
-        priority
+        number
     }
 
     fn flag(&mut self, what: &str, value: &Node) -> Option<bool> {
