@@ -1165,17 +1165,19 @@ fn an_attempt_that_was_never_started_is_not_adopted_beside_a_later_one() {
 
 /// What the runtime and the kernel say of the container `1/app`, which has CPUs 1 and 2.
 fn seen(attempt: u32, is_running: bool) -> Seen {
-    let details = SeenDetails {
-        container: new_container("1", "app", attempt, 2),
-        pinning: Pinning { cpus: "1-2".parse().unwrap(), ..Pinning::default() },
-    };
+    let pinning = Pinning { cpus: "1-2".parse().unwrap(), ..Pinning::default() };
+    Seen { is_running, ..running(new_container("1", "app", attempt, 2), pinning) }
+}
+
+/// What the runtime and the kernel say of a container that runs there.
+fn running(container: NewContainer, pinning: Pinning) -> Seen {
     Seen {
-        pod_id: "1".to_owned(),
-        name: "app".to_owned(),
-        attempt,
+        pod_id: container.pod.id.clone(),
+        name: container.name.clone(),
+        attempt: container.attempt,
         is_alive: true,
-        is_running,
-        details: Some(Box::new(details)),
+        is_running: true,
+        details: Some(Box::new(SeenDetails { container, pinning })),
     }
 }
 

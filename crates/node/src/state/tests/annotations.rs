@@ -21,15 +21,7 @@ fn annotated(pod: &str, name: &str, pairs: &[(&str, &str)]) -> NewContainer {
 
 /// The runtime says that it runs.
 fn found(container: NewContainer) -> Event {
-    let details = SeenDetails { container, pinning: Pinning::default() };
-    let seen = Seen {
-        pod_id: "web".to_owned(),
-        name: "app".to_owned(),
-        attempt: 0,
-        is_alive: true,
-        is_running: true,
-        details: Some(Box::new(details)),
-    };
+    let seen = running(container, Pinning::default());
     Event::Synced(RuntimeView { basis: 0, containers: [("id".to_owned(), seen)].into() })
 }
 

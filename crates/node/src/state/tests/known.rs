@@ -238,14 +238,7 @@ fn found_memory(cpus: &str, mems: &str, gib: i64) -> String {
     container.resources.memory_limit = gib << 30;
     container.huge_pages.insert(Bytes(2 << 20), Bytes(1 << 30));
     let pinning = Pinning { cpus: cpus.parse().unwrap(), mems: mems.parse().unwrap() };
-    let seen = Seen {
-        pod_id: "1".to_owned(),
-        name: "app".to_owned(),
-        attempt: 0,
-        is_alive: true,
-        is_running: true,
-        details: Some(Box::new(SeenDetails { container, pinning })),
-    };
+    let seen = running(container, pinning);
     let (basis, containers) = (state.steps + 1, [("id".to_owned(), seen)].into());
     state.step(Event::SyncStarted, NOW);
     state.step(Event::Synced(RuntimeView { basis, containers }), NOW);
@@ -299,15 +292,7 @@ fn siblings_of_what_is_found_running_stay_idle_unless_they_are_owned() {
             let wish = ("bayplan.dev/siblings".to_owned(), "idle".to_owned());
             container.pod.annotations.extend([wish]);
             let pinning = Pinning { cpus: cpus.parse().unwrap(), ..Pinning::default() };
-            let seen = Seen {
-                pod_id: container.pod.id.clone(),
-                name: container.name.clone(),
-                attempt: 0,
-                is_alive: true,
-                is_running: true,
-                details: Some(Box::new(SeenDetails { container, pinning })),
-            };
-            (format!("id{at}"), seen)
+            (format!("id{at}"), running(container, pinning))
         };
         let (basis, containers) = (state.steps + 1, cpus.iter().enumerate().map(seen).collect());
         state.step(Event::SyncStarted, NOW);

@@ -83,17 +83,8 @@ fn view(state: &mut NodeState, listed_at: Option<u64>, listed: &[&str]) -> Step 
 
 /// These run, and the runtime calls each as its pod.
 fn see(state: &mut NodeState, basis: u64, listed: impl Iterator<Item = NewContainer>) -> Step {
-    let seen = listed.map(|container| {
-        let seen = Seen {
-            pod_id: container.pod.id.clone(),
-            name: container.name.clone(),
-            attempt: 0,
-            is_alive: true,
-            is_running: true,
-            details: Some(Box::new(SeenDetails { container, pinning: Pinning::default() })),
-        };
-        (seen.pod_id.clone(), seen)
-    });
+    let seen =
+        listed.map(|container| (container.pod.id.clone(), running(container, Pinning::default())));
     let containers = seen.collect();
     state.step(Event::Synced(RuntimeView { basis, containers }), NOW)
 }

@@ -514,17 +514,9 @@ fn check_preserved(says: &[(&str, &str)], expected: Expect) {
     ));
     let failed = FailedWrite { container: id.clone(), is_gone: false, withheld: None };
     state.step(Event::WritesFailed(vec![failed]), NOW);
-    let details = |ask: Ask<'_>| SeenDetails {
-        container: ask.container(),
-        pinning: Pinning { cpus: "0,5-6".parse().unwrap(), mems: "0-1".parse().unwrap() },
-    };
-    let seen = |ask: Ask<'_>| Seen {
-        pod_id: ask.name.to_owned(),
-        name: "c".to_owned(),
-        attempt: 0,
-        is_alive: true,
-        is_running: true,
-        details: Some(Box::new(details(ask))),
+    let seen = |ask: Ask<'_>| {
+        let pinning = Pinning { cpus: "0,5-6".parse().unwrap(), mems: "0-1".parse().unwrap() };
+        running(ask.container(), pinning)
     };
     let asks = [ask("kept", "3", says), ask("found", "3", says), ask("owner", "3", &[])];
     let containers = asks.into_iter().map(|ask| (ask.name.to_owned(), seen(ask))).collect();

@@ -188,17 +188,7 @@ fn without_a_journal_containers_are_in_their_slots() {
         let mut spec = NewContainer::clone(&container.spec);
         spec.cmk = cmk::read(&[], told).map(|it| it.asked);
         assert_eq!(spec.cmk, container.spec.cmk);
-        let seen = Seen {
-            pod_id: spec.pod.id.clone(),
-            name: spec.name.clone(),
-            attempt: spec.attempt,
-            is_alive: true,
-            is_running: true,
-            details: Some(Box::new(SeenDetails {
-                container: spec,
-                pinning: node.state.pinning(*id).unwrap(),
-            })),
-        };
+        let seen = running(spec, node.state.pinning(*id).unwrap());
         (container.runtime_id.clone().unwrap(), seen)
     };
     let containers = node.state.containers.iter().map(seen).collect();
