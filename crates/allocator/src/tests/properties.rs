@@ -1,6 +1,6 @@
 //! Invariants over random machines and histories.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bayplan_topology::{derive, parse_machine};
@@ -273,6 +273,8 @@ fn check_skipped(ledger: &Ledger, wanted: &Request, offer: &Offer) -> Result<(),
 struct Played {
     ledger: Ledger,
     requests: BTreeMap<ContainerId, Request>,
+    /// Groups that are made of components: these decide their CPUs from then on.
+    composed: BTreeSet<ContainerId>,
 }
 
 impl Played {
@@ -391,7 +393,8 @@ impl Played {
     ) -> Result<(), TestCaseError> {
         let Some(id) = self.nth_group(which) else { return Ok(()) };
         let has_insiders = self.ledger.members_of(id).any(|(_, it)| !it.exclusive.is_empty());
-        if has_insiders || !self.requests[&id].wishes.cpus.exactly.is_empty() {
+        let is_list = !self.requests[&id].wishes.cpus.exactly.is_empty();
+        if has_insiders || is_list && !self.composed.contains(&id) {
             return Ok(());
         }
         let mut left = self.ledger.group_cpus(id);
@@ -424,6 +427,8 @@ impl Played {
             && self.ledger.resize_group(&wanted).is_ok()
         {
             prop_assert_eq!(self.ledger.group_cpus(id), all);
+            self.requests.insert(id, wanted);
+            self.composed.insert(id);
         }
         Ok(())
     }
@@ -531,7 +536,7 @@ fn check_zones(ledger: &Ledger) -> Result<(), TestCaseError> {
 fn check_history(line: &str, reserved: &str, ops: Vec<Op>) -> Result<(), TestCaseError> {
     let ledger = machine(line, reserved).unwrap();
     let initial = ledger.holdings().clone();
-    let mut played = Played { ledger, requests: BTreeMap::new() };
+    let mut played = Played { ledger, requests: BTreeMap::new(), composed: BTreeSet::new() };
     for (step, op) in (0..).zip(ops) {
         let before = played.ledger.clone();
         played.step(step, op)?;
@@ -669,7 +674,7 @@ proptest! {
                 seen.union_with(&child.cpus);
             }
         }
-        let names: std::collections::BTreeSet<_> =
+        let names: BTreeSet<_> =
             ledger.pools().iter().map(|pool| &pool.name).collect();
         prop_assert_eq!(names.len(), ledger.pools().iter().count());
     }
