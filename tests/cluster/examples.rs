@@ -6,6 +6,7 @@
 //! | CMK's pod with a slot of socket 1 | one container on a slot there, by the node's extended resource |
 //! | two CPUs of a Power Manager profile | exclusive CPUs with that profile's frequencies |
 //! | a client with affinity to its server | both on one NUMA node |
+//! | pods with the cards that GPU Aware Scheduling has chosen | exclusive CPUs beside their own card |
 //! | a ConfigMap of CRI Resource Manager with the class ThrottledIO, and a pod that names it | weight and limit of reads in the files of its cgroup, and in no other's |
 
 use std::fs;
@@ -22,7 +23,7 @@ use crate::storm::{POD_PATH, Scheduler, Setup, StormNode, find_scheduler};
 use crate::world::{self, call, until};
 
 const SETUP: Setup = Setup {
-    machine: "pack:2 numa:1 core:8 pu:2 mem:64",
+    machine: "pack:2 numa:1 core:8 pu:2 mem:64 gpu:1/pack",
     cpus: "30",
     config: "reservedCpus: \"0,16\"\ngroups:\n  - {name: exclusive, inside: slots, size: {list: [\"1,17\", \"2,18\", \"9,25\", \"10,26\"]}}\n",
     publish: "node-topology,cmk,power-classes",
@@ -43,6 +44,8 @@ const THROTTLED: Setup = Setup {
     accepts_cri_resmgr: true,
     files: write_disk,
 };
+/// What the device plugin of the cards gives.
+const GPUS: &str = "gpu.intel.com/i915";
 /// Its driver and the number of its first partition: a disk of a virtual machine.
 const DISK: &str = "254:0";
 /// Flags of `/proc/cpuinfo` by which these names come about.
@@ -78,6 +81,7 @@ async fn pods_of_the_guides_run_where_they_are_meant_to() {
     guide.a_slot_is_on_its_socket().await;
     guide.a_profile_has_its_frequencies(&root).await;
     guide.a_client_is_beside_its_server().await;
+    guide.cpus_are_beside_the_chosen_card().await;
     let admin = guide.admin.clone();
     a_class_of_block_io_throttles(&servers, &admin).await;
 }
@@ -224,8 +228,9 @@ impl Guide<'_> {
             let node = call(&self.admin, "GET", "/api/v1/nodes/n1", &json!(null)).await.1;
             let mut amounts = node["status"]["capacity"].clone();
             amounts["cpu"] = json!(SETUP.cpus);
+            amounts[GPUS] = json!("2");
             let merged = "/api/v1/nodes/n1/status?fieldManager=kubelet";
-            let patch = json!({ "status": { "allocatable": amounts } });
+            let patch = json!({ "status": { "capacity": { GPUS: "2" }, "allocatable": amounts } });
             assert_eq!(call(&self.admin, "PATCH", merged, &patch).await.0, 200);
             amounts["cmk.intel.com/exclusive-cores"] == "4"
                 && amounts["power.intel.com/performance"].is_string()
@@ -344,6 +349,22 @@ impl Guide<'_> {
         self.make("bench", metadata, spec).await;
         let client = self.run("bench").await;
         assert_eq!(client[0][1], server[0][1], "{client:?} {server:?}");
+    }
+
+    /// Each pod would get CPUs of the same package without its card.
+    async fn cpus_are_beside_the_chosen_card(&mut self) {
+        for (name, card, near) in
+            [("gpu-1", "card1", "8-15,24-31"), ("gpu-0", "card0", "0-7,16-23")]
+        {
+            let annotations = json!({ "gas-ts": "1764266400000000000", "gas-container-cards": card });
+            let amounts = json!({ "cpu": "2", "memory": "64Mi", GPUS: "1" });
+            let container = json!({ "name": "c", "image": "i", "resources": { "requests": amounts, "limits": amounts } });
+            let spec = json!({ "containers": [container] });
+            self.make(name, json!({ "annotations": annotations }), spec).await;
+            let placed = self.run(name).await;
+            let own = set(&placed[0][0]);
+            assert!(own.len() == 2 && own.is_subset(&set(near)), "{name}: {placed:?}");
+        }
     }
 }
 
