@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what a command line is for")]
 
+mod arm64;
 mod axe;
 mod built;
 mod cache;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         ["image"] => image::run(None).map(Some),
         ["image", program] => image::run(Some(program)).map(Some),
         ["package"] => package::run().map(Some),
+        ["arm64", args @ ..] => arm64::run(args),
         ["deny"] => deny().map(Some),
         ["fuzz", args @ ..] => fuzz::run(args),
         ["nightly", wanted @ ..] => nightly::run(wanted).map(Some),
@@ -66,7 +68,7 @@ fn main() -> ExitCode {
         Ok(Some(())) => ExitCode::SUCCESS,
         Ok(None) => {
             print!("{HELP}{}{}{}{}", fuzz::HELP, nightly::HELP, package::HELP, lab::HELP);
-            print!("{}{}{}", chart::HELP, image::HELP, reenact::HELP);
+            print!("{}{}{}{}", arm64::HELP, chart::HELP, image::HELP, reenact::HELP);
             if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
         }
         Err(error) => {

@@ -15,7 +15,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -154,6 +154,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     reenact.args(["test", "--locked", "-p", "bayplan-xtask", "--test", "reenact"]);
     parts.push(Part { must_say: "test result: ok. 2 passed", ..Part::new("reenact", reenact) });
     parts.extend(package_parts()?);
+    parts.extend(arm64_parts()?);
     parts.push(Part::new("lab", lab));
     parts.push(Part::new("probes", probes));
     parts.push(Part::new("hog", hog));
@@ -222,6 +223,20 @@ fn package_parts() -> anyhow::Result<Vec<Part>> {
         Part::new("package-guest", guest),
         Part { must_say: "check-rpm: installed", ..Part::new("package-rpm", rpm) },
     ])
+}
+
+/// The program for 64-bit Arm: packages, unit tests, the demo on an emulated board.
+fn arm64_parts() -> anyhow::Result<[Part; 3]> {
+    let xtask = std::env::current_exe()?;
+    Ok(["package", "units", "demo"].map(|it| {
+        let mut command = Command::new(&xtask);
+        command.args(["arm64", it]);
+        let part = Part::new(format!("arm64-{it}"), command);
+        match it {
+            "demo" => Part { must_say: "arm64: the demo passed", ..part },
+            _ => part,
+        }
+    }))
 }
 
 /// Where a target keeps what it has found to be new.

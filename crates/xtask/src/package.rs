@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::ensure;
+
 use crate::{cargo, make_empty, program, run_program, workspace};
 
 pub(crate) const HELP: &str = "\
@@ -21,16 +23,56 @@ const COMPLETIONS: [(&str, &str); 3] =
     [("bash", "bayplan.bash"), ("zsh", "_bayplan"), ("fish", "bayplan.fish")];
 
 pub(crate) fn run() -> anyhow::Result<()> {
+    make(&program::build()?, &[], &[])
+}
+
+/// Another processor than this machine's.
+pub(crate) struct Foreign<'a> {
+    /// As rustc names it.
+    pub(crate) target: &'a str,
+    /// What runs its programs here, and the first arguments.
+    pub(crate) emulator: &'a [&'a str],
+    /// Where everything goes.
+    pub(crate) out: &'a Path,
+}
+
+/// Packages of a program for another processor. What makes packages takes everything from `target/package`, so what lies there is put aside meanwhile.
+pub(crate) fn run_foreign(program: &Path, foreign: &Foreign<'_>) -> anyhow::Result<()> {
+    let stage = workspace().join("target/package");
+    let aside = workspace().join("target/package.aside");
+    if stage.exists() && !aside.exists() {
+        fs::rename(&stage, &aside)?;
+    }
+    let made = make(program, foreign.emulator, &["--target", foreign.target]);
+    make_empty(foreign.out)?;
+    fs::rename(&stage, foreign.out)?;
+    if aside.exists() {
+        fs::rename(&aside, &stage)?;
+    }
+    made
+}
+
+/// `runner` runs the program, where this machine cannot; `target` tells the tools its processor.
+fn make(built: &Path, runner: &[&str], target: &[&str]) -> anyhow::Result<()> {
     let out = workspace().join("target/package");
     make_empty(&out)?;
     for dir in ["man", "completions"] {
         fs::create_dir(out.join(dir))?;
     }
     let program = out.join("bayplan");
-    fs::copy(program::build()?, &program)?;
-    run_program(Command::new(&program).arg("man").arg(out.join("man")))?;
+    fs::copy(built, &program)?;
+    let running = || match runner {
+        [emulator, options @ ..] => {
+            let mut command = Command::new(emulator);
+            command.args(options).arg(&program);
+            command
+        }
+        [] => Command::new(&program),
+    };
+    run_program(running().arg("man").arg(out.join("man")))?;
     for (shell, file) in COMPLETIONS {
-        let script = Command::new(&program).args(["completions", shell]).output()?;
+        let script = running().args(["completions", shell]).output()?;
+        ensure!(script.status.success(), "completions of {shell}: {}", script.status);
         fs::write(out.join("completions").join(file), script.stdout)?;
     }
     let tools = install_tools()?;
@@ -38,7 +80,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let package = |tool: &str, args: &[&str]| {
         let mut command = Command::new(tools.join(tool));
         // Each is a sub-command of cargo, and expects its own name first.
-        command.arg(tool.trim_start_matches("cargo-")).args(args);
+        command.arg(tool.trim_start_matches("cargo-")).args(args).args(target);
         run_program(command.arg("--output").arg(&out).current_dir(workspace()))
     };
     package("cargo-deb", &["--no-build", "--no-strip", "--package", "bayplan-cli"])?;

@@ -220,7 +220,12 @@ fn parse_khz(cpuinfo: &str) -> Option<u64> {
 }
 
 /// Waits until the guest says how the command ended, and gives its exit code.
-fn watch(child: &mut Child, console: &Path, limits: Limits, shows: bool) -> anyhow::Result<String> {
+pub(crate) fn watch(
+    child: &mut Child,
+    console: &Path,
+    limits: Limits,
+    shows: bool,
+) -> anyhow::Result<String> {
     let started = Instant::now();
     let (mut shown, mut heard) = (0, started);
     loop {

@@ -69,7 +69,7 @@ impl Kernel {
     /// The current one of the release; downloaded unless it is there.
     pub(crate) fn fetch(release: Release) -> anyhow::Result<Kernel> {
         let apt = apt_options(release)?;
-        let package = current_package(&apt)?;
+        let package = current_package(&apt, PACKAGE)?;
         let shown = ask_apt(&apt, &["show", "--no-all-versions", &package])?;
         let sum = field(&shown, "SHA256:").context("apt-cache show tells no SHA256")?;
         let name = format!("kernel-{}-{}", release.name(), key(&[&sum, &MODULES.join(" ")]));
@@ -98,23 +98,36 @@ fn apt_options(release: Release) -> anyhow::Result<Vec<String>> {
         run_apt(&["update", "--quiet"], Path::new("/"))?;
         return Ok(Vec::new());
     }
-    let dir = cache_dir()?.join("apt");
+    own_lists("apt", "-backports", None)
+}
+
+/// Options of apt for lists in a directory of the cache: those of Debian's packages of the suite with this ending, for this or another processor.
+pub(super) fn own_lists(
+    name: &str,
+    suite: &str,
+    architecture: Option<&str>,
+) -> anyhow::Result<Vec<String>> {
+    let dir = cache_dir()?.join(name);
     fs::create_dir_all(dir.join("lists/partial"))?;
     fs::create_dir_all(dir.join("cache/archives/partial"))?;
     let sources = dir.join("sources.list");
-    fs::write(&sources, backports_source()?)?;
-    let options = vec![
+    fs::write(&sources, source(suite)?)?;
+    let mut options = vec![
         format!("-oDir::Etc::SourceList={}", sources.display()),
         "-oDir::Etc::SourceParts=/dev/null".to_owned(),
         format!("-oDir::State::Lists={}", dir.join("lists").display()),
         format!("-oDir::Cache={}", dir.join("cache").display()),
     ];
+    if let Some(architecture) = architecture {
+        options.push(format!("-oAPT::Architecture={architecture}"));
+        options.push(format!("-oAPT::Architectures::={architecture}"));
+    }
     run_program(Command::new("apt-get").args(&options).args(["update", "--quiet"]))?;
     Ok(options)
 }
 
 /// From where this machine has its Debian, whatever mirror that is.
-fn backports_source() -> anyhow::Result<String> {
+fn source(suite: &str) -> anyhow::Result<String> {
     let format = "$(REPO_URI) $(CODENAME) $(LABEL) $(COMPONENT)";
     let asked = ["indextargets", "--format", format, "Created-By: Packages"];
     let listed = Command::new("apt-get").args(asked).output().context("cannot run apt-get")?;
@@ -128,7 +141,7 @@ fn backports_source() -> anyhow::Result<String> {
     let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
     let signed =
         if Path::new(keys).is_file() { format!("[signed-by={keys}] ") } else { String::new() };
-    Ok(format!("deb {signed}{uri} {codename}-backports main\n"))
+    Ok(format!("deb {signed}{uri} {codename}{suite} main\n"))
 }
 
 fn ask_apt(options: &[String], args: &[&str]) -> anyhow::Result<String> {
@@ -140,21 +153,27 @@ fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| line.trim().strip_prefix(name)).map(|it| it.trim().to_owned())
 }
 
-fn current_package(apt: &[String]) -> anyhow::Result<String> {
-    let package = field(&ask_apt(apt, &["depends", PACKAGE])?, "Depends:");
+/// The kernel on which a package depends that always has the newest one.
+pub(super) fn current_package(apt: &[String], newest: &str) -> anyhow::Result<String> {
+    let package = field(&ask_apt(apt, &["depends", newest])?, "Depends:");
     package
         .filter(|package| package.starts_with("linux-image-"))
-        .with_context(|| format!("apt-cache knows no kernel behind {PACKAGE}"))
+        .with_context(|| format!("apt-cache knows no kernel behind {newest}"))
+}
+
+/// A package's files in a directory, which is made.
+pub(super) fn download(scratch: &Path, apt: &[String], package: &str) -> anyhow::Result<()> {
+    fs::create_dir_all(scratch)?;
+    run_program(
+        Command::new("apt-get").args(apt).args(["download", package]).current_dir(scratch),
+    )?;
+    let package = find(scratch, &|name| name.ends_with(".deb"))?.context("nothing was fetched")?;
+    run_program(Command::new("dpkg-deb").arg("--extract").arg(package).arg(scratch))
 }
 
 fn unpack(dir: &Path, apt: &[String], package: &str) -> anyhow::Result<()> {
     let scratch = dir.join("unpacked");
-    fs::create_dir_all(&scratch)?;
-    run_program(
-        Command::new("apt-get").args(apt).args(["download", package]).current_dir(&scratch),
-    )?;
-    let package = find(&scratch, &|name| name.ends_with(".deb"))?.context("nothing was fetched")?;
-    run_program(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&scratch))?;
+    download(&scratch, apt, package)?;
     let image = find(&scratch, &|name| name.starts_with("vmlinuz-"))?.context("no vmlinuz")?;
     let name = image.file_name().and_then(|name| name.to_str()).context("a file name")?;
     fs::write(dir.join("version"), name.trim_start_matches("vmlinuz-"))?;
@@ -199,7 +218,7 @@ fn read_module(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(fs::read(path)?)
 }
 
-fn find(dir: &Path, is_it: &dyn Fn(&str) -> bool) -> anyhow::Result<Option<PathBuf>> {
+pub(super) fn find(dir: &Path, is_it: &dyn Fn(&str) -> bool) -> anyhow::Result<Option<PathBuf>> {
     let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir)? {

@@ -1,7 +1,8 @@
 //! The lab: virtual machines with packages and NUMA nodes that are not at hand, and a real kernel. In: `cargo xtask lab ...`. Out: guest tests that
 //! passed, or a shell.
 
-mod archive;
+pub(crate) mod archive;
+pub(crate) mod foreign;
 mod guest;
 mod kernel;
 mod machine;
@@ -18,7 +19,8 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use crate::built::built_dir;
-use crate::lab::guest::{Guest, Init, Limits};
+use crate::lab::guest::{Guest, Init};
+pub(crate) use crate::lab::guest::{Limits, watch};
 use crate::lab::kernel::{Kernel, RELEASES, Release};
 use crate::lab::machine::{DEFAULT, MACHINES, Machine};
 use crate::{cargo, setup, workspace};
