@@ -8,6 +8,7 @@ mod budget;
 mod change;
 mod charged;
 mod check;
+mod clock;
 mod cold;
 mod compact;
 mod company;
@@ -44,6 +45,7 @@ mod zones;
 pub use allocation::{Allocation, HugeCharge};
 pub use change::{Cost, Move, Narrowing, Relocation};
 pub use check::check_ledger;
+pub use clock::{ClockStrategy, ClockWish};
 pub use cold::NotCold;
 pub use compact::{Compaction, Hole, Limits, Wish, plan_compaction, plan_departure};
 pub use domain::{

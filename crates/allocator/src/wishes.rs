@@ -4,6 +4,7 @@
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, CoreKind, CpuPriority, CpuSet, MemoryKind, MilliCpu, NodeSet};
 
+use crate::clock::ClockWish;
 use crate::id::ContainerId;
 
 /// Whether something may be left unfulfilled.
@@ -169,6 +170,8 @@ pub struct PlaceWishes {
     pub affinity: Vec<(ContainerId, i32)>,
     /// Without a CPU limit: bursts over a domain of this level.
     pub burst_level: Option<Level>,
+    /// Without CPUs of its own: it lowers the frequency of the CPUs around its own, as these others do.
+    pub clock: Option<ClockWish>,
 }
 
 /// How an entry of the ledger has exclusive CPUs together with others: one entry holds the set, and the others run on it or have some of it of their own. The holder

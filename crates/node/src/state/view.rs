@@ -118,6 +118,7 @@ impl NodeState {
                 .collect(),
             containers,
             groups: self.group_statuses(),
+            clocks: self.clock_statuses(),
             config: None,
         }
     }
@@ -206,7 +207,7 @@ impl NodeState {
                 decision: container.decision.clone(),
                 known: self.known_view(*id).map(Box::new),
                 isolation: None,
-                vectors: None,
+                vectors: self.vectors_view(*id),
                 files: Vec::new(),
                 rebalance: Vec::new(),
                 end: None,
