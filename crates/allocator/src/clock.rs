@@ -43,14 +43,13 @@ impl Pools {
 impl Ledger {
     /// How many of these containers have CPUs in each clock domain, in the order of [`Pools::clock_domains`]. One that shares CPUs of several counts in each.
     pub fn clock_counts(&self, containers: &[ContainerId]) -> Vec<usize> {
-        let pools = self.pools();
         let cpus = |held: &Allocation| match held.exclusive.is_empty() {
-            true => pools.get(held.pool).map(|pool| pool.cpus.clone()).unwrap_or_default(),
+            true => self.cpus_of(held),
             false => held.exclusive.clone(),
         };
         let held = containers.iter().filter_map(|id| self.allocation(*id));
         let held: Vec<CpuSet> = held.map(cpus).collect();
-        let domains = pools.clock_domains().into_iter();
+        let domains = self.pools().clock_domains().into_iter();
         domains.map(|domain| held.iter().filter(|cpus| cpus.intersects(&domain)).count()).collect()
     }
 }

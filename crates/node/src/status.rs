@@ -245,6 +245,9 @@ pub struct ContainerStatus {
     /// Fewer memory nodes with which it could do now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrowing: Option<NarrowingStatus>,
+    /// It counts as one that uses wide vectors; false where there is no strategy for these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_wide_vectors: bool,
 }
 
 /// What a container has instead of what was asked for it.

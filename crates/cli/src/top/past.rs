@@ -248,6 +248,7 @@ impl From<PastContainer> for ContainerStatus {
             group: String::new(),
             held: None,
             intruders: Vec::new(),
+            has_wide_vectors: false,
             narrowing: None,
         }
     }

@@ -23,19 +23,19 @@ impl NodeState {
         Step::new(Answer::Done)
     }
 
-    /// Whether it is taken to use wide vectors: its pod says so, or its workload was found to and its pod does not deny it.
-    fn uses_wide_vectors(&self, spec: &NewContainer) -> bool {
+    /// Whether it counts as one that uses wide vectors: its pod says so, or its workload was found to and its pod does not deny it. None does where there is no strategy.
+    pub(crate) fn has_wide_vectors(&self, spec: &NewContainer) -> bool {
+        if !self.rules.wide_vectors.is_on() {
+            return false;
+        }
         let said = tuning_of(spec, &self.rules).uses_wide_vectors;
         said.unwrap_or_else(|| self.rules.wide_vectors.is_measured && self.vectors.has(spec))
     }
 
-    /// Those of the containers that are taken to use wide vectors, but for one. None where there is no strategy.
+    /// Those of the containers that count, but for one.
     fn vector_containers(&self, but: Option<ContainerId>) -> Vec<ContainerId> {
-        if !self.rules.wide_vectors.is_on() {
-            return Vec::new();
-        }
         let others = self.containers.iter().filter(|(id, _)| Some(**id) != but);
-        others.filter(|(_, it)| self.uses_wide_vectors(&it.spec)).map(|(id, _)| *id).collect()
+        others.filter(|(_, it)| self.has_wide_vectors(&it.spec)).map(|(id, _)| *id).collect()
     }
 
     /// The wish of a container that shares CPUs and uses wide vectors; `None` for all others, and where there is no strategy or no choice.
@@ -45,17 +45,20 @@ impl NodeState {
         spec: &NewContainer,
         request: &Request,
     ) -> Option<ClockWish> {
+        if !self.rules.wide_vectors.is_on() {
+            return None;
+        }
         let domains = self.ledger.pools().clock_domains().len();
         let is_placed_by_it = request.demand.exclusive() == 0
             && request.demand.shared().is_some()
             && !request.is_reserved
             && !request.wishes.has_no_choice()
             && request.wishes.pod.part == Part::Alone;
-        let wide = &self.rules.wide_vectors;
-        if !wide.is_on() || domains < 2 || !is_placed_by_it || !self.uses_wide_vectors(spec) {
+        if domains < 2 || !is_placed_by_it || !self.has_wide_vectors(spec) {
             return None;
         }
         let others = self.vector_containers(Some(id));
+        let wide = &self.rules.wide_vectors;
         let strategy = wide.strategy(spec.pod.qos, others.len() + 1, domains)?;
         Some(ClockWish { strategy, others })
     }
@@ -77,7 +80,7 @@ impl NodeState {
     /// What is concluded of a container that is taken to use wide vectors; `None` of all others, and where there is no strategy.
     pub(crate) fn vectors_view(&self, id: ContainerId) -> Option<String> {
         let spec = &self.containers.get(&id)?.spec;
-        if !self.rules.wide_vectors.is_on() || !self.uses_wide_vectors(spec) {
+        if !self.has_wide_vectors(spec) {
             return None;
         }
         let wish = self.request(id, spec).0.wishes.place.clock;

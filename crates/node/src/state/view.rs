@@ -179,6 +179,7 @@ impl NodeState {
                 is_expected: false,
             }),
             intruders: Vec::new(),
+            has_wide_vectors: self.has_wide_vectors(spec),
             narrowing: narrowing.map(|it| NarrowingStatus {
                 to: it.to.to_string(),
                 moves_bytes: it.moves_memory.map(|bytes| bytes.0),
