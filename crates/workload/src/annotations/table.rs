@@ -586,7 +586,7 @@ pub static KEYS: &[Key] = &[
         name: "wide-vectors",
         values: FLAG,
         default: "as it is measured, where wideVectors.measured is true",
-        meaning: "true: it uses wide vectors (AVX-512), which lower the frequency around it; where there is a strategy for its QoS class (wideVectors), it is spread over packages or squeezed into few with others of that kind",
+        meaning: "true: it uses wide vectors (AVX-512), which lower the frequency around it, so wideVectors spreads it over packages or squeezes it into few",
         older: &[],
         fills: &[Field::WideVectors],
         set: |asked, said| put(&mut asked.tuning.uses_wide_vectors, Some(said.flag()?)),

@@ -92,25 +92,95 @@ fn check(wide: WideVectors, steps: &[&str], expected: Expect) {
 #[test]
 fn by_annotation_they_are_spread_or_squeezed() {
     let steps = ["a!", "b", "c!", "d!"];
-    check(SPREAD, &steps, expect![[""]]);
-    check(SQUEEZE, &steps, expect![[""]]);
-    check(AUTO, &steps, expect![[""]]);
-    check(OFF, &steps, expect![[""]]);
+    check(SPREAD, &steps, expect![[r#"
+        a!: numa 0
+        b: numa 1
+        c!: numa 2
+        d!: numa 3
+        1 on 0-7
+        2 on 8-15
+        a! counts as one with wide vectors, to be spread
+        c! counts as one with wide vectors, to be spread
+        d! counts as one with wide vectors, to be spread
+    "#]]);
+    check(SQUEEZE, &steps, expect![[r#"
+        a!: numa 0
+        b: numa 1
+        c!: numa 0
+        d!: numa 1
+        3 on 0-7
+        0 on 8-15
+        a! counts as one with wide vectors, to be squeezed into few packages
+        c! counts as one with wide vectors, to be squeezed into few packages
+        d! counts as one with wide vectors, to be squeezed into few packages
+    "#]]);
+    check(AUTO, &steps, expect![[r#"
+        a!: numa 0
+        b: numa 1
+        c!: numa 2
+        d!: numa 3
+        1 on 0-7
+        2 on 8-15
+        a! counts as one with wide vectors, to be squeezed into few packages
+        c! counts as one with wide vectors, to be squeezed into few packages
+        d! counts as one with wide vectors, to be squeezed into few packages
+    "#]]);
+    check(OFF, &steps, expect![[r#"
+        a!: numa 0
+        b: numa 1
+        c!: numa 2
+        d!: numa 3
+    "#]]);
 }
 
 #[test]
 fn the_next_instance_of_a_workload_that_was_seen_counts() {
     let steps = ["a1", "b1", "c1", "seen a1 b1", "a2", "b2-", "c2", "c3!"];
-    check(SPREAD, &steps, expect![[""]]);
-    check(WideVectors { is_measured: false, ..SPREAD }, &steps, expect![[""]]);
+    check(SPREAD, &steps, expect![[r#"
+        a1: numa 0
+        b1: numa 1
+        c1: numa 2
+        a2: numa 3
+        b2-: numa 0
+        c2: numa 1
+        c3!: numa 2
+        2 on 0-7
+        2 on 8-15
+        a1 counts as one with wide vectors, to be spread
+        b1 counts as one with wide vectors, to be spread
+        a2 counts as one with wide vectors, to be spread
+        c3! counts as one with wide vectors, to be spread
+    "#]]);
+    check(WideVectors { is_measured: false, ..SPREAD }, &steps, expect![[r#"
+        a1: numa 0
+        b1: numa 1
+        c1: numa 2
+        a2: numa 3
+        b2-: numa 0
+        c2: numa 1
+        c3!: numa 2
+        0 on 0-7
+        1 on 8-15
+        c3! counts as one with wide vectors, to be spread
+    "#]]);
 }
 
 #[test]
 fn one_with_cpus_of_its_own_counts_for_others_only() {
-    check(SPREAD, &["a!*", "b!", "c!"], expect![[""]]);
+    check(SPREAD, &["a!*", "b!", "c!"], expect![[r#"
+        a!*: numa 0
+        b!: numa 2
+        c!: numa 1
+        2 on 0-7
+        1 on 8-15
+        a!* counts as one with wide vectors for others
+        b! counts as one with wide vectors, to be spread
+        c! counts as one with wide vectors, to be spread
+    "#]]);
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
     /// Without a strategy nothing depends on what was seen or said.
     #[test]
     fn without_a_strategy_nothing_changes(
