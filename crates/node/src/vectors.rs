@@ -101,8 +101,14 @@ mod tests {
     #[test]
     fn use_in_three_readings_counts_for_ten_minutes() {
         let (used, not): (&[_], &[_]) = (&[("web-h-a", '+')], &[("web-h-a", '-')]);
-        check(&[(0, used), (1, used), (2, used), (3, not), (11, not)], expect!["no no yes yes yes"]);
-        check(&[(0, used), (1, used), (2, used), (11, &[]), (12, &[])], expect!["no no yes yes no"]);
+        check(
+            &[(0, used), (1, used), (2, used), (3, not), (11, not)],
+            expect!["no no yes yes yes"],
+        );
+        check(
+            &[(0, used), (1, used), (2, used), (11, &[]), (12, &[])],
+            expect!["no no yes yes no"],
+        );
         check(&[(0, used), (1, used), (2, not), (3, used), (4, used)], expect!["no no no no no"]);
         // Another container of it keeps it known.
         let both = &[("web-h-a", '-'), ("web-h-b", '+')];

@@ -460,7 +460,8 @@ fn clock_shared(evidence: &Evidence) -> Vec<Cause> {
             it.containers, it.cpus
         );
         Cause {
-            help: "wideVectors in the configuration says where new ones go; how many are where:".to_owned(),
+            help: "wideVectors in the configuration says where new ones go; how many are where:"
+                .to_owned(),
             command: Some("bayplan status".to_owned()),
             ..cause(CauseKind::ClockShared, Low, what)
         }

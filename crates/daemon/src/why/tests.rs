@@ -615,7 +615,10 @@ fn check_clocks(clocks: &[(&str, usize)], has_wide_vectors: bool, expected: Expe
     let now = ContainerStatus { has_wide_vectors, ..status("") };
     let clocks: Vec<ClockStatus> = clocks.iter().map(clock).collect();
     let clock = fullest_clock(&now, &clocks);
-    let told = why(Evidence { clock, ..evidence("") }).causes.into_iter().map(|it| format!("{}\n", it.what));
+    let told = why(Evidence { clock, ..evidence("") })
+        .causes
+        .into_iter()
+        .map(|it| format!("{}\n", it.what));
     expected.assert_eq(&told.collect::<String>());
 }
 

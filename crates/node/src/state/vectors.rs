@@ -85,7 +85,9 @@ impl NodeState {
         }
         let wish = self.request(id, spec).0.wishes.place.clock;
         Some(match wish.map(|it| it.strategy) {
-            Some(ClockStrategy::Spread) => "counts as one with wide vectors, to be spread".to_owned(),
+            Some(ClockStrategy::Spread) => {
+                "counts as one with wide vectors, to be spread".to_owned()
+            }
             Some(ClockStrategy::Squeeze) => {
                 "counts as one with wide vectors, to be squeezed into few packages".to_owned()
             }

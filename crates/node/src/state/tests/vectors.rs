@@ -11,8 +11,7 @@ const MACHINE: &str = "pack:2 numa:2 core:4 pu:1 mem:8";
 
 const SPREAD: WideVectors = WideVectors { burstable: VectorStrategy::Spread, ..OFF };
 const SQUEEZE: WideVectors = WideVectors { burstable: VectorStrategy::Squeeze, ..OFF };
-const AUTO: WideVectors =
-    WideVectors { burstable: VectorStrategy::Auto, per_domain: 1, ..OFF };
+const AUTO: WideVectors = WideVectors { burstable: VectorStrategy::Auto, per_domain: 1, ..OFF };
 const OFF: WideVectors = WideVectors {
     guaranteed: VectorStrategy::Off,
     burstable: VectorStrategy::Off,
@@ -54,7 +53,8 @@ fn run(wide: WideVectors, steps: &[&str]) -> String {
             let using: Vec<&str> = using.split(' ').collect();
             for _ in 0..3 {
                 second += 10;
-                let read = names.iter().map(|name: &&str| ((*name).to_owned(), using.contains(name)));
+                let read =
+                    names.iter().map(|name: &&str| ((*name).to_owned(), using.contains(name)));
                 let now = Timestamp::from_second(second).unwrap();
                 let placed = state.ledger.version();
                 let step = state.step(Event::VectorsSeen(read.collect()), now);
@@ -92,7 +92,10 @@ fn check(wide: WideVectors, steps: &[&str], expected: Expect) {
 #[test]
 fn by_annotation_they_are_spread_or_squeezed() {
     let steps = ["a!", "b", "c!", "d!"];
-    check(SPREAD, &steps, expect![[r#"
+    check(
+        SPREAD,
+        &steps,
+        expect![[r#"
         a!: numa 0
         b: numa 1
         c!: numa 2
@@ -102,8 +105,12 @@ fn by_annotation_they_are_spread_or_squeezed() {
         a! counts as one with wide vectors, to be spread
         c! counts as one with wide vectors, to be spread
         d! counts as one with wide vectors, to be spread
-    "#]]);
-    check(SQUEEZE, &steps, expect![[r#"
+    "#]],
+    );
+    check(
+        SQUEEZE,
+        &steps,
+        expect![[r#"
         a!: numa 0
         b: numa 1
         c!: numa 0
@@ -113,8 +120,12 @@ fn by_annotation_they_are_spread_or_squeezed() {
         a! counts as one with wide vectors, to be squeezed into few packages
         c! counts as one with wide vectors, to be squeezed into few packages
         d! counts as one with wide vectors, to be squeezed into few packages
-    "#]]);
-    check(AUTO, &steps, expect![[r#"
+    "#]],
+    );
+    check(
+        AUTO,
+        &steps,
+        expect![[r#"
         a!: numa 0
         b: numa 1
         c!: numa 2
@@ -124,19 +135,27 @@ fn by_annotation_they_are_spread_or_squeezed() {
         a! counts as one with wide vectors, to be squeezed into few packages
         c! counts as one with wide vectors, to be squeezed into few packages
         d! counts as one with wide vectors, to be squeezed into few packages
-    "#]]);
-    check(OFF, &steps, expect![[r#"
+    "#]],
+    );
+    check(
+        OFF,
+        &steps,
+        expect![[r#"
         a!: numa 0
         b: numa 1
         c!: numa 2
         d!: numa 3
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn the_next_instance_of_a_workload_that_was_seen_counts() {
     let steps = ["a1", "b1", "c1", "seen a1 b1", "a2", "b2-", "c2", "c3!"];
-    check(SPREAD, &steps, expect![[r#"
+    check(
+        SPREAD,
+        &steps,
+        expect![[r#"
         a1: numa 0
         b1: numa 1
         c1: numa 2
@@ -150,8 +169,12 @@ fn the_next_instance_of_a_workload_that_was_seen_counts() {
         b1 counts as one with wide vectors, to be spread
         a2 counts as one with wide vectors, to be spread
         c3! counts as one with wide vectors, to be spread
-    "#]]);
-    check(WideVectors { is_measured: false, ..SPREAD }, &steps, expect![[r#"
+    "#]],
+    );
+    check(
+        WideVectors { is_measured: false, ..SPREAD },
+        &steps,
+        expect![[r#"
         a1: numa 0
         b1: numa 1
         c1: numa 2
@@ -162,12 +185,16 @@ fn the_next_instance_of_a_workload_that_was_seen_counts() {
         0 on 0-7
         1 on 8-15
         c3! counts as one with wide vectors, to be spread
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn one_with_cpus_of_its_own_counts_for_others_only() {
-    check(SPREAD, &["a!*", "b!", "c!"], expect![[r#"
+    check(
+        SPREAD,
+        &["a!*", "b!", "c!"],
+        expect![[r#"
         a!*: numa 0
         b!: numa 2
         c!: numa 1
@@ -176,7 +203,8 @@ fn one_with_cpus_of_its_own_counts_for_others_only() {
         a!* counts as one with wide vectors for others
         b! counts as one with wide vectors, to be spread
         c! counts as one with wide vectors, to be spread
-    "#]]);
+    "#]],
+    );
 }
 
 proptest! {
