@@ -79,9 +79,11 @@ mod tests {
             ("new", found(8)),
         ];
         let used = [("busy", 500), ("idle", 499), ("plain", 4000), ("unknown", 4000)];
-        let used = used.map(|(id, milli)| (id.to_owned(), MilliCpu(milli))).into();
+        let used: BTreeMap<String, MilliCpu> =
+            used.map(|(id, milli)| (id.to_owned(), MilliCpu(milli))).into();
         let expected = [("busy", true), ("idle", false), ("plain", false)];
-        let expected = expected.map(|(id, is_used)| (id.to_owned(), is_used)).into();
+        let expected: BTreeMap<String, bool> =
+            expected.map(|(id, is_used)| (id.to_owned(), is_used)).into();
         assert_eq!(used_much(read, &used), expected);
     }
 }
