@@ -8,25 +8,7 @@ use crate::allocation::Allocation;
 use crate::id::ContainerId;
 use crate::ledger::Ledger;
 use crate::pool::{Pool, Pools};
-use crate::wishes::PlaceWishes;
-
-/// Where containers that lower the frequency around them go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClockStrategy {
-    /// Each domain has few of them.
-    Spread,
-    /// Few domains have any.
-    Squeeze,
-}
-
-/// A container that lowers the frequency around it, and the others of that kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClockWish {
-    /// Away from the others, or near them.
-    pub strategy: ClockStrategy,
-    /// The others; those that hold nothing do not count.
-    pub others: Vec<ContainerId>,
-}
+use crate::wishes::{ClockStrategy, ClockWish, PlaceWishes};
 
 impl Pools {
     /// The packages, and one domain for CPUs of no known package.

@@ -45,7 +45,6 @@ mod zones;
 pub use allocation::{Allocation, HugeCharge};
 pub use change::{Cost, Move, Narrowing, Relocation};
 pub use check::check_ledger;
-pub use clock::{ClockStrategy, ClockWish};
 pub use cold::NotCold;
 pub use compact::{Compaction, Hole, Limits, Wish, plan_compaction, plan_departure};
 pub use domain::{
@@ -67,8 +66,8 @@ pub use room::plan_way;
 pub use score::{Rejection, Score};
 pub use terms::Terms;
 pub use wishes::{
-    ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, Part, PlaceWishes, PodWishes,
-    Preserve, Siblings, Strictness, Wishes, Within,
+    ClockStrategy, ClockWish, ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, Part,
+    PlaceWishes, PodWishes, Preserve, Siblings, Strictness, Wishes, Within,
 };
 pub use zones::{Amount, Zone, zones};
 

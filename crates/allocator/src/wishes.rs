@@ -4,7 +4,6 @@
 use bayplan_topology::Level;
 use bayplan_types::{Bytes, CoreKind, CpuPriority, CpuSet, MemoryKind, MilliCpu, NodeSet};
 
-use crate::clock::ClockWish;
 use crate::id::ContainerId;
 
 /// Whether something may be left unfulfilled.
@@ -155,6 +154,24 @@ pub struct Near {
     pub nodes: NodeSet,
     /// Whether CPUs elsewhere will do.
     pub strictness: Strictness,
+}
+
+/// Where containers that lower the frequency around them go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockStrategy {
+    /// Each domain has few of them.
+    Spread,
+    /// Few domains have any.
+    Squeeze,
+}
+
+/// A container that lowers the frequency around it, and the others of that kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClockWish {
+    /// Away from the others, or near them.
+    pub strategy: ClockStrategy,
+    /// The others; those that hold nothing do not count.
+    pub others: Vec<ContainerId>,
 }
 
 /// Wishes about the place in the machine.
