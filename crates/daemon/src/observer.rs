@@ -227,9 +227,10 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
             let mut shown_reading = shown.reading.lock().unwrap_or_else(PoisonError::into_inner);
             let last = std::mem::replace(&mut *shown_reading, reading);
             let span = last.at.zip(shown_reading.at).map(|(then, now)| now.duration_since(then));
-            let used = (follows || counts_vectors)
-                .then(|| used::used(span, &last.cpu_usec(), &shown_reading.cpu_usec()))
-                .unwrap_or_default();
+            let used = match follows || counts_vectors {
+                true => used::used(span, &last.cpu_usec(), &shown_reading.cpu_usec()),
+                false => BTreeMap::new(),
+            };
             let vectors = counts_vectors.then(|| used_much(shown_reading.vectors(), &used));
             *shown.before.lock().unwrap_or_else(PoisonError::into_inner) = last;
             (used, vectors.unwrap_or_default())
