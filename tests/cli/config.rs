@@ -55,7 +55,7 @@ fn programs_are_told_where_a_value_comes_from() {
 fn a_check_lists_every_mistake_and_a_good_file_has_none() {
     expect![[r#"
         exit 64
-        FILE:1:1: unknown key `sokket`; did you mean `socket`? known are frontEnd, nri, kubelet, socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, map, policy, reservedCpus, availableCpus, reservedNamespaces, groups, groupLoads, schedulingClasses, permissions, closedCpus, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, resctrl, cpuClasses, enforcement, sweepInterval, resourcesDirectories, observeInterval, probes, counters, bestEffort, rebalance, hostRoot, log
+        FILE:1:1: unknown key `sokket`; did you mean `socket`? known are frontEnd, nri, kubelet, socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, map, policy, reservedCpus, availableCpus, reservedNamespaces, groups, groupLoads, schedulingClasses, permissions, closedCpus, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, resctrl, cpuClasses, enforcement, sweepInterval, resourcesDirectories, observeInterval, probes, counters, bestEffort, wideVectors, rebalance, hostRoot, log
         FILE:2:6: `log` is `a=b=c`, expected off, error, warn, info, debug or trace, or levels by crate such as bayplan_cri=debug,info
         FILE:3:1: `siblings` stands below `requests:`, not here
         FILE:5:13: `requests.siblings` is `brothers`, expected one of pair, shared, idle

@@ -8,6 +8,7 @@ mod budget;
 mod change;
 mod charged;
 mod check;
+mod clock;
 mod cold;
 mod compact;
 mod company;
@@ -65,8 +66,8 @@ pub use room::plan_way;
 pub use score::{Rejection, Score};
 pub use terms::Terms;
 pub use wishes::{
-    ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, Part, PlaceWishes, PodWishes,
-    Preserve, Siblings, Strictness, Wishes, Within,
+    ClockStrategy, ClockWish, ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, Part,
+    PlaceWishes, PodWishes, Preserve, Siblings, Strictness, Wishes, Within,
 };
 pub use zones::{Amount, Zone, zones};
 

@@ -35,6 +35,8 @@ pub struct Score {
     pub pod_here: MilliCpu,
     /// What is still to come of the pod fits there, too.
     pub pod_fits: bool,
+    /// Fewer containers in its clock domains that lower the frequency there, or more of them, as its wish is; 0 without one.
+    pub clock: i64,
     /// Fewer cores of which only some threads would be taken, so that no request for whole cores gets halves.
     pub split_cores: Reverse<usize>,
     /// Fewer CPUs in the domain: the tightest one that fits.
@@ -65,7 +67,7 @@ pub struct Score {
 
 impl Score {
     /// Every criterion with its value, in the order of comparison.
-    pub fn criteria(&self) -> [(&'static str, String); 24] {
+    pub fn criteria(&self) -> [(&'static str, String); 25] {
         [
             ("stays", self.stays.to_string()),
             ("wishes", self.wishes.to_string()),
@@ -78,6 +80,7 @@ impl Score {
             ("affinity", self.affinity.to_string()),
             ("pod_here", self.pod_here.to_string()),
             ("pod_fits", self.pod_fits.to_string()),
+            ("clock", self.clock.to_string()),
             ("split_cores", self.split_cores.0.to_string()),
             ("domain", self.domain.0.to_string()),
             ("broken_cores", self.broken_cores.0.to_string()),
@@ -115,6 +118,7 @@ impl Score {
             "affinity" => format!("affinity {mine}, not {theirs}"),
             "pod_here" => format!("{mine} CPUs of the pod are there, not {theirs}"),
             "pod_fits" => "lacks room for the rest of the pod".to_owned(),
+            "clock" => clock_text(self.clock, winner.clock),
             "domain" => format!("wider domain: {mine} CPUs, not {theirs}"),
             "split_cores" => format!("would split {mine} cores, not {theirs}"),
             "broken_cores" => format!("would break {mine} whole cores, not {theirs}"),
@@ -138,6 +142,12 @@ impl Score {
             _ => "equal; the lower pool wins".to_owned(),
         })
     }
+}
+
+/// Spread, numbers are below zero or none.
+fn clock_text(mine: i64, theirs: i64) -> String {
+    let what = "containers that use wide vectors share its clock";
+    format!("{} {what}, not {}", mine.abs(), theirs.abs())
 }
 
 /// Why a pool cannot hold a request at all.

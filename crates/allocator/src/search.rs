@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::allocation::Allocation;
 use crate::budget::{Budgets, Load, Supply, Unit, Units, fits_shared};
 use crate::change::Move;
+use crate::clock::clock;
 use crate::company::Company;
 use crate::counted::Counted;
 use crate::domain::{around, is_within};
@@ -516,6 +517,7 @@ impl<'q, 'a> Search<'q, 'a> {
             affinity: affinity(self.ledger, pool, place),
             pod_here: pod_here.unwrap_or_default(),
             pod_fits: true,
+            clock: clock(self.ledger, pool, place),
             split_cores: Reverse(0),
             domain: Reverse(pool.cpus.len()),
             broken_cores: Reverse(0),

@@ -156,6 +156,24 @@ pub struct Near {
     pub strictness: Strictness,
 }
 
+/// Where containers that lower the frequency around them go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockStrategy {
+    /// Each domain has few of them.
+    Spread,
+    /// Few domains have any.
+    Squeeze,
+}
+
+/// A container that lowers the frequency around it, and the others of that kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClockWish {
+    /// Away from the others, or near them.
+    pub strategy: ClockStrategy,
+    /// The others; those that hold nothing do not count.
+    pub others: Vec<ContainerId>,
+}
+
 /// Wishes about the place in the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaceWishes {
@@ -169,6 +187,8 @@ pub struct PlaceWishes {
     pub affinity: Vec<(ContainerId, i32)>,
     /// Without a CPU limit: bursts over a domain of this level.
     pub burst_level: Option<Level>,
+    /// Without CPUs of its own: it lowers the frequency of the CPUs around its own, as these others do.
+    pub clock: Option<ClockWish>,
 }
 
 /// How an entry of the ledger has exclusive CPUs together with others: one entry holds the set, and the others run on it or have some of it of their own. The holder

@@ -2,7 +2,9 @@
 
 use bayplan_daemon::query_control;
 use bayplan_node::mode::Mode;
-use bayplan_node::status::{ClusterConfigStatus, ConfigStatus, FrontEndStatus, Status, TakenBack};
+use bayplan_node::status::{
+    ClockStatus, ClusterConfigStatus, ConfigStatus, FrontEndStatus, Status, TakenBack,
+};
 
 use crate::args::{Output, StatusOptions};
 use crate::control::control_socket;
@@ -76,6 +78,7 @@ pub(crate) fn render(status: &Status) -> String {
         false => text.push_str(&render_table(&containers)),
     }
     text.push_str(&render_groups(status));
+    text.push_str(&render_clocks(&status.clocks));
     for container in status.containers.iter().filter(|it| it.is_off()) {
         text.extend(container.full_holds_texts().iter().map(|it| format!("{it}\n")));
     }
@@ -126,6 +129,16 @@ fn render_groups(status: &Status) -> String {
         ]);
     }
     format!("\n{}", render_table(&groups))
+}
+
+/// How many containers that use wide vectors are in each clock domain; nothing without a strategy for them.
+fn render_clocks(clocks: &[ClockStatus]) -> String {
+    let parts = clocks.iter().map(|it| format!("{} on CPUs {}", it.containers, it.cpus));
+    let parts: Vec<String> = parts.collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("containers with wide vectors: {}\n", parts.join(", ")),
+    }
 }
 
 /// What of the configuration does not hold; nothing if all does.
@@ -196,6 +209,10 @@ mod tests {
             cpus: serde_json::from_str(cpus).unwrap(),
             pools: Vec::new(),
             groups: Vec::new(),
+            clocks: vec![
+                ClockStatus { cpus: "0-7".to_owned(), containers: 2 },
+                ClockStatus { cpus: "8-15".to_owned(), containers: 0 },
+            ],
             config: None,
             containers: vec![
                 container("a", ""),
@@ -212,6 +229,7 @@ mod tests {
                 "n/p/c could be narrowed from nodes 0-1 to 1, moving any amount of memory",
             ]
         );
+        assert!(text.contains("containers with wide vectors: 2 on CPUs 0-7, 0 on CPUs 8-15\n"));
     }
 
     #[test]

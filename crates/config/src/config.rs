@@ -16,7 +16,7 @@ use bayplan_node::groups::{GroupType, Load};
 use bayplan_node::settings::{CompactionConfig, OnNoCapacity};
 use bayplan_types::{Bytes, CpuSet, MilliCpu};
 use bayplan_workload::annotations::{ClassNames, CpuPartition, InterruptRule, Rule};
-use bayplan_workload::{Ceilings, RequestRules};
+use bayplan_workload::{Ceilings, RequestRules, WideVectors};
 use jiff::SignedDuration;
 
 use crate::best_effort::BestEffortConfig;
@@ -177,6 +177,8 @@ pub struct Config {
     pub counters: CounterSet,
     /// What BestEffort containers get of CPUs that others need or own.
     pub best_effort: BestEffortConfig,
+    /// Where containers go that use wide vectors.
+    pub wide_vectors: WideVectors,
     /// When containers suffer from others.
     pub rebalance: RebalanceConfig,
     /// Directory under which `/sys` and `/proc` are read, and written.
@@ -241,6 +243,7 @@ impl Default for Config {
             has_probes: true,
             counters: CounterSet::default(),
             best_effort: BestEffortConfig::default(),
+            wide_vectors: WideVectors::default(),
             rebalance: RebalanceConfig::default(),
             host_root: "/".into(),
             log: "info".to_owned(),
@@ -256,6 +259,7 @@ impl Config {
             ceilings: self.ceilings,
             classes: self.class_names(),
             has_groups: !self.groups.is_empty(),
+            wide_vectors: self.wide_vectors,
             ..self.requests.rules(&self.reserved_namespaces)
         }
     }

@@ -4,6 +4,7 @@ use bayplan_allocator::policy::Policy;
 use bayplan_enforcement::power::TurboDomain;
 use bayplan_node::settings::OnNoCapacity;
 use bayplan_types::Bytes;
+use bayplan_workload::VectorStrategy;
 use bayplan_workload::annotations::{
     BURST, FLAG, INTERRUPTS, NUMA_STRATEGY, PARTITION, PRIORITY, SIBLINGS, Words,
 };
@@ -112,6 +113,13 @@ const ENFORCEMENT: &Words<EnforcementMode> = &[
 
 const TURBO_DOMAINS: &Words<TurboDomain> =
     &[("package", TurboDomain::Package), ("machine", TurboDomain::Machine)];
+
+const VECTOR_STRATEGIES: &Words<VectorStrategy> = &[
+    ("off", VectorStrategy::Off),
+    ("spread", VectorStrategy::Spread),
+    ("squeeze", VectorStrategy::Squeeze),
+    ("auto", VectorStrategy::Auto),
+];
 
 const MAP: &Words<bool> = &[("on", true), ("off", false)];
 
@@ -788,6 +796,44 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Word(&OneOf(FLAG, |it| &mut it.best_effort.borrows)),
         text: "true: BestEffort containers run on whole cores that exclusive containers own, do not use, and lend by the annotation bayplan.dev/lend or as Koordinator's class LSR.",
+    },
+    Key {
+        name: "wideVectors",
+        when: When::Now,
+        kind: Kind::Section,
+        text: "Where containers go that use wide vectors (AVX-512), which lower the frequency of the CPUs of their package. It is a preference of containers that share CPUs, \
+               and moves none that runs. docs/placement.md says what counts as use. Annotation: bayplan.dev/wide-vectors.",
+    },
+    Key {
+        name: "wideVectors.guaranteed",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(VECTOR_STRATEGIES, |it| &mut it.wide_vectors.guaranteed)),
+        text: "Those of Guaranteed pods: off (as all others), spread (to the package with fewest of them), squeeze (to the one with most), or auto (spread while there are no more than \
+               perDomain for each package, and squeeze beyond).",
+    },
+    Key {
+        name: "wideVectors.burstable",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(VECTOR_STRATEGIES, |it| &mut it.wide_vectors.burstable)),
+        text: "Those of Burstable pods: off, spread, squeeze or auto.",
+    },
+    Key {
+        name: "wideVectors.bestEffort",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(VECTOR_STRATEGIES, |it| &mut it.wide_vectors.best_effort)),
+        text: "Those of BestEffort pods: off, spread, squeeze or auto.",
+    },
+    Key {
+        name: "wideVectors.perDomain",
+        when: When::Now,
+        kind: Kind::Count(1, 1024, |it| &mut it.wide_vectors.per_domain),
+        text: "For auto: up to so many containers for each package are spread.",
+    },
+    Key {
+        name: "wideVectors.measured",
+        when: When::Now,
+        kind: Kind::Word(&OneOf(FLAG, |it| &mut it.wide_vectors.is_measured)),
+        text: "Whether use that is measured counts where a pod says nothing. The kernel's hint is coarse: functions of the C library may look like use.",
     },
     Key {
         name: "rebalance",

@@ -142,7 +142,7 @@ fn every_mistake_is_listed_with_line_and_column() {
         expect![[r#"
             config.yaml:1:9: `socket` is `run/b.sock`, expected an absolute path
             config.yaml:2:15: `reservedCpus` is `0-x` (`0-x` is not a number or a range such as 0-3), expected a CPU list such as "0,28" or "0-3", or an amount such as 750m or 2 CPUs
-            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are frontEnd, nri, kubelet, socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, map, policy, reservedCpus, availableCpus, reservedNamespaces, groups, groupLoads, schedulingClasses, permissions, closedCpus, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, resctrl, cpuClasses, enforcement, sweepInterval, resourcesDirectories, observeInterval, probes, counters, bestEffort, rebalance, hostRoot, log
+            config.yaml:3:1: unknown key `reservdCpus`; did you mean `reservedCpus`? known are frontEnd, nri, kubelet, socket, runtimeSocket, imageSocket, controlSocket, controlGroup, stateDir, historySize, metricsAddress, map, policy, reservedCpus, availableCpus, reservedNamespaces, groups, groupLoads, schedulingClasses, permissions, closedCpus, requests, decisionTimeout, onFailure, onNoCapacity, maxWaitingCalls, runtimeTimeout, resyncInterval, drainTimeout, compaction, memory, cpu, isolation, blockIo, resctrl, cpuClasses, enforcement, sweepInterval, resourcesDirectories, observeInterval, probes, counters, bestEffort, wideVectors, rebalance, hostRoot, log
             config.yaml:4:17: `metricsAddress` is `localhost`, expected IP:PORT such as 127.0.0.1:9478, or off
             config.yaml:5:18: `decisionTimeout` is `2`, expected a duration from 10ms to 1h such as 500ms, 2s or 1m
             config.yaml:7:3: `onFailure` is a list, expected one of open, closed
@@ -384,6 +384,13 @@ fn what_is_shown_says_where_it_comes_from_and_means_the_same() {
           growthPercent: 10
           idle: false
           borrow: false
+
+        wideVectors:
+          guaranteed: "off"
+          burstable: "off"
+          bestEffort: "off"
+          perDomain: 2
+          measured: true
 
         rebalance:
           mode: observe

@@ -567,7 +567,9 @@ pub(crate) fn tell_all_by(
         if explanation.now.is_some() {
             (explanation.isolation, explanation.files) =
                 api.enforcement.about(&explanation.container);
-            explanation.vectors = api.shown.vectors_of(&explanation.container).map(vectors_text);
+            let measured = api.shown.vectors_of(&explanation.container).map(vectors_text);
+            let told = measured.into_iter().chain(explanation.vectors.take());
+            explanation.vectors = told.reduce(|measured, counts| format!("{measured}; {counts}"));
         }
     }
     found

@@ -31,7 +31,7 @@ use crate::inbox::Inbox;
 use crate::lookups::Lookups;
 
 pub(crate) use shown::Shown;
-use vectors::VectorFiles;
+use vectors::{VectorFiles, used_much};
 
 /// One reading of everything.
 #[derive(Debug, Default)]
@@ -100,6 +100,11 @@ impl Reading {
         let idle_ticks = self.node.idle_ticks.clone();
         let frequencies_khz = self.node.frequencies_khz.clone();
         Some(GroupsRead { at: self.at?, groups, caches, idle_ticks, frequencies_khz })
+    }
+
+    /// Use of wide vectors by container, by the runtime's ids.
+    fn vectors(&self) -> impl Iterator<Item = (&str, Option<VectorUse>)> {
+        self.containers.iter().map(|it| (it.runtime_id.as_str(), it.vectors))
     }
 
     /// CPU time of containers, by the runtime's ids.
@@ -216,17 +221,25 @@ pub(crate) async fn observe(inbox: Inbox, config: LiveConfig, shown: Shown) {
             }
         };
         let follows = config.borrow().groups.iter().any(|it| it.follows.is_some());
-        let used = {
+        let wide = config.borrow().wide_vectors;
+        let counts_vectors = wide.is_on() && wide.is_measured;
+        let (used, vectors) = {
             let mut shown_reading = shown.reading.lock().unwrap_or_else(PoisonError::into_inner);
             let last = std::mem::replace(&mut *shown_reading, reading);
             let span = last.at.zip(shown_reading.at).map(|(then, now)| now.duration_since(then));
-            let used =
-                follows.then(|| used::used(span, &last.cpu_usec(), &shown_reading.cpu_usec()));
+            let used = match follows || counts_vectors {
+                true => used::used(span, &last.cpu_usec(), &shown_reading.cpu_usec()),
+                false => BTreeMap::new(),
+            };
+            let vectors = counts_vectors.then(|| used_much(shown_reading.vectors(), &used));
             *shown.before.lock().unwrap_or_else(PoisonError::into_inner) = last;
-            used
+            (used, vectors.unwrap_or_default())
         };
         shown.fresh.notify_one();
-        if let Some(used) = used.filter(|used| !used.is_empty()) {
+        if !vectors.is_empty() {
+            inbox.ask(Event::VectorsSeen(vectors)).await;
+        }
+        if follows && !used.is_empty() {
             inbox.ask(Event::Used(used)).await;
         }
         ticks.tick().await;

@@ -1,7 +1,7 @@
 //! Why a container is where it is, in words that outlive the ledger. In: an offer or a refusal. Out: a row per pool.
 
 use bayplan_allocator::{
-    Allocation, Considered, Part, Pools, Preserve, Rejection, Request, Score, Wishes,
+    Allocation, ClockStrategy, Considered, Part, Pools, Preserve, Rejection, Request, Score, Wishes,
 };
 use bayplan_types::{Bytes, MemoryKind, MilliCpu};
 use bayplan_workload::annotations::{Warning, WarningKind};
@@ -220,6 +220,11 @@ pub(crate) fn render_asked(request: &Request) -> String {
     if near.len() > NEAR_SHOWN_MAX {
         asked.push_str(&format!(" and {} more", near.len() - NEAR_SHOWN_MAX));
     }
+    asked.push_str(match request.wishes.place.clock.as_ref().map(|it| it.strategy) {
+        Some(ClockStrategy::Spread) => ", wide vectors spread over packages",
+        Some(ClockStrategy::Squeeze) => ", wide vectors in few packages",
+        None => "",
+    });
     asked
 }
 

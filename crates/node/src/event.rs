@@ -102,6 +102,8 @@ pub enum Event {
     Colocate(Colocation),
     /// Containers have used so much CPU time since the last look, by the runtime's ids: CPUs' worth of it.
     Used(BTreeMap<String, MilliCpu>),
+    /// Containers of which use of wide vectors was measured, by the runtime's ids, and whether there was any since the last reading.
+    VectorsSeen(BTreeMap<String, bool>),
     /// The rebalancer tells the history something of this container, in words and in values.
     Told(Kind, ContainerId, String, Box<ProposalForm>),
     /// Are events dealt with?

@@ -11,6 +11,7 @@
 //! | [`mode`], [`reconfigure`], [`settings`] | what an operator changes |
 //! | [`compaction`], [`narrowing`], [`cold_start`], [`claims`], [`turned`], [`sent`], [`colocation`], [`overflow`], [`huge_pages`] | one concern each |
 //! | `state/` | what follows from each of them in the state: one file for each concern |
+//! | `vectors` | which workloads use wide vectors |
 //! | [`groups`] | types of groups, and which containers are in which group |
 //! | [`occupancy`], [`resources_file`] | what runs where, for kernel files and for the containers themselves |
 
@@ -50,6 +51,7 @@ pub mod state;
 pub mod status;
 pub mod turned;
 pub mod unasked;
+mod vectors;
 
 pub use reconfigure::{ChangedConfig, Shift};
 pub use state::{NodeState, NodeZones, PodCpus};

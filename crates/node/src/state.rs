@@ -43,6 +43,7 @@ mod step;
 mod together;
 mod turned;
 mod unmet;
+mod vectors;
 pub(crate) mod view;
 mod writes;
 mod zones;
@@ -71,6 +72,7 @@ use crate::resources_file::Tellings;
 use crate::sent::Sent;
 use crate::settings::{CompactionConfig, OnNoCapacity};
 use crate::turned::Turned;
+use crate::vectors::VectorWorkloads;
 
 /// Decisions about containers that are gone or were refused, kept for `explain`.
 const HISTORY_MAX: usize = 256;
@@ -134,6 +136,8 @@ pub struct NodeState {
     pub(crate) groups: Groups,
     /// Containers that the runtime made without asking get CPUs of their own once they are found.
     pub(crate) places_unasked: bool,
+    /// What was measured of the use of wide vectors.
+    pub(crate) vectors: VectorWorkloads,
 }
 
 impl NodeState {
@@ -173,6 +177,7 @@ impl NodeState {
             known: Known::default(),
             groups: Groups::default(),
             places_unasked: false,
+            vectors: VectorWorkloads::default(),
         }
     }
 

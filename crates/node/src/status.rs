@@ -36,9 +36,21 @@ pub struct Status {
     /// Every group, by type and number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupStatus>,
+    /// Every clock domain, where there is a strategy for containers that use wide vectors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<ClockStatus>,
     /// The configuration that this is under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigStatus>,
+}
+
+/// CPUs that share power and heat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockStatus {
+    /// All of them.
+    pub cpus: String,
+    /// Containers with CPUs there that are taken to use wide vectors; one with CPUs of several domains counts in each.
+    pub containers: usize,
 }
 
 /// A front end that registers with the runtime.
@@ -233,6 +245,9 @@ pub struct ContainerStatus {
     /// Fewer memory nodes with which it could do now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub narrowing: Option<NarrowingStatus>,
+    /// It counts as one that uses wide vectors; false where there is no strategy for these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_wide_vectors: bool,
 }
 
 /// What a container has instead of what was asked for it.

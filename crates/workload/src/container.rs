@@ -52,6 +52,20 @@ impl Pod {
         Owner { pod: fnv1a([id, namespace, name]), namespace: fnv1a([&self.namespace]) }
     }
 
+    /// What made it, by the labels that Kubernetes' controllers give their pods and by how they name them; the pod itself where nothing tells.
+    pub fn made_by(&self) -> &str {
+        let label = |name: &str| self.labels.get(name).map(String::as_str);
+        let without_end = || self.name.rsplit_once('-').map(|(owner, _)| owner);
+        let job = label("batch.kubernetes.io/job-name").or(label("job-name"));
+        let deployment = label("pod-template-hash").and_then(|hash| {
+            let owner = without_end()?;
+            Some(owner.strip_suffix(hash)?.trim_end_matches('-'))
+        });
+        // Pods of a StatefulSet have the label, too.
+        let numbered = label("controller-revision-hash").and_then(|_| without_end());
+        job.or(deployment).or(numbered).filter(|owner| !owner.is_empty()).unwrap_or(&self.name)
+    }
+
     fn identity(&self) -> (&str, &str, &str) {
         match self.id.as_str() {
             "" => ("", &self.namespace, &self.name),

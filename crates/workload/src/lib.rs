@@ -31,6 +31,7 @@ mod resources;
 pub mod rules;
 mod shell;
 pub mod silent;
+mod vectors;
 
 pub use admission::{Admission, CreateOutcome, Mount, Pinning, ResizeOutcome, Ticket};
 pub use agent::Agent;
@@ -41,3 +42,4 @@ pub use qos::parse_qos;
 pub use request::{Hardware, RequestSource, derive_request, request_source, updated_resources};
 pub use resources::{ExactRequests, Requests, Resources};
 pub use rules::{Amplification, Ceilings, RequestRules};
+pub use vectors::{VectorStrategy, WideVectors};

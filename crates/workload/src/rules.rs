@@ -8,6 +8,7 @@ use crate::annotations::asked::Asked;
 use crate::annotations::classes::ClassNames;
 use crate::annotations::permissions::Rule;
 use crate::annotations::values::matches_glob;
+use crate::vectors::WideVectors;
 
 /// What the configuration says about requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct RequestRules {
     pub preserved: Vec<Condition>,
     /// What is left alone of every container, where no group says otherwise.
     pub preserve: Preserve,
+    /// Where containers go that use wide vectors.
+    pub wide_vectors: WideVectors,
 }
 
 /// What a scheduler counts a CPU as that amplifies the CPUs of a node (Koordinator, `node.koordinator.sh/resource-amplification-ratio`): a container with CPUs of its own has as many as it

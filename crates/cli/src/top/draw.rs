@@ -259,6 +259,7 @@ mod tests {
             cpus,
             pools: Vec::new(),
             containers: vec![container],
+            clocks: Vec::new(),
             config: None,
             front_end: None,
             groups: Vec::new(),

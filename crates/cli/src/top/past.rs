@@ -218,6 +218,7 @@ impl From<PastMap> for Status {
             containers: map.containers.into_iter().map(ContainerStatus::from).collect(),
             front_end: None,
             groups: map.groups.into_iter().map(group).collect(),
+            clocks: Vec::new(),
             config: None,
         }
     }
@@ -247,6 +248,7 @@ impl From<PastContainer> for ContainerStatus {
             group: String::new(),
             held: None,
             intruders: Vec::new(),
+            has_wide_vectors: false,
             narrowing: None,
         }
     }

@@ -10,7 +10,6 @@ use bayplan_node::turned::Turned;
 use bayplan_rebalance::{Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuSet, NodeId, NodeSet, QosClass};
-use bayplan_workload::Pod;
 use bayplan_workload::annotations::RebalanceWish;
 
 use super::reach::Reach;
@@ -206,20 +205,6 @@ fn classes_of(it: &Occupant, turned: &Turned, reach: &Reach) -> impl Iterator<It
 /// A container of another image is another version, of which something else is usual.
 fn workload_of(it: &Occupant) -> Workload {
     let (pod, container, image) = (&it.spec.pod, it.spec.name.clone(), it.spec.image.clone());
-    let (namespace, owner) = (pod.namespace.clone(), owner_of(pod).to_owned());
+    let (namespace, owner) = (pod.namespace.clone(), pod.made_by().to_owned());
     Workload { namespace, owner, container, image }
-}
-
-/// What made the pod, by the labels that Kubernetes' controllers give their pods and by how they name them; the pod itself where nothing tells.
-pub(super) fn owner_of(pod: &Pod) -> &str {
-    let label = |name: &str| pod.labels.get(name).map(String::as_str);
-    let without_end = || pod.name.rsplit_once('-').map(|(owner, _)| owner);
-    let job = label("batch.kubernetes.io/job-name").or(label("job-name"));
-    let deployment = label("pod-template-hash").and_then(|hash| {
-        let owner = without_end()?;
-        Some(owner.strip_suffix(hash)?.trim_end_matches('-'))
-    });
-    // Pods of a StatefulSet have the label, too.
-    let numbered = label("controller-revision-hash").and_then(|_| without_end());
-    job.or(deployment).or(numbered).filter(|owner| !owner.is_empty()).unwrap_or(&pod.name)
 }

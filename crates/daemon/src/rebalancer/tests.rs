@@ -22,7 +22,7 @@ use expect_test::{Expect, expect};
 
 use super::reach::Reach;
 use super::sampler::{Sampler, add_caches, add_rates, forget_migrations_without_caches, sample_of};
-use super::scene::{Bounds, Stays, note_drift, owner_of, scene_of};
+use super::scene::{Bounds, Stays, note_drift, scene_of};
 use crate::config::RebalanceConfig;
 use crate::enforcer::Drift;
 use crate::observer::{GroupsRead, Placed};
@@ -387,7 +387,7 @@ fn files_that_others_change_freeze_what_concerns_their_containers() {
 fn check_owner(name: &str, labels: &[(&str, &str)], expected: &str) {
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let pod = Pod { name: name.to_owned(), labels: labels.collect(), ..Pod::default() };
-    assert_eq!(owner_of(&pod), expected);
+    assert_eq!(pod.made_by(), expected);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use bayplan_node::history::Kind;
 use bayplan_node::mode::Mode;
 use bayplan_node::proposals::ProposalState;
-use bayplan_node::status::ContainerStatus;
+use bayplan_node::status::{ClockStatus, ContainerStatus};
 
 use crate::feed::DRIFTED;
 use crate::why::evidence::Evidence;
@@ -30,7 +30,7 @@ const EVENTS_MAX: usize = 3;
 type Find = fn(&Evidence) -> Vec<Cause>;
 
 /// All of them.
-pub(super) const ALL: [Find; 17] = [
+pub(super) const ALL: [Find; 18] = [
     gone,
     killed,
     mode,
@@ -46,6 +46,7 @@ pub(super) const ALL: [Find; 17] = [
     files_failed,
     squeezed_and_moved,
     migrations,
+    clock_shared,
     narrowing,
     warnings,
 ];
@@ -449,6 +450,23 @@ fn migrations(evidence: &Evidence) -> Vec<Cause> {
         command: Some("bayplan rebalance status".to_owned()),
         ..cause(CauseKind::Migrations, Low, format!("its tasks go to another CPU {moves:.0} times a second"))
     }]
+}
+
+fn clock_shared(evidence: &Evidence) -> Vec<Cause> {
+    let cause_of = |it: &ClockStatus| {
+        let containers = if it.containers == 1 { "container" } else { "containers" };
+        let what = format!(
+            "{} other {containers} with wide vectors may lower the frequency of its package, CPUs {}",
+            it.containers, it.cpus
+        );
+        Cause {
+            help: "wideVectors in the configuration says where new ones go; how many are where:"
+                .to_owned(),
+            command: Some("bayplan status".to_owned()),
+            ..cause(CauseKind::ClockShared, Low, what)
+        }
+    };
+    evidence.clock.iter().map(cause_of).collect()
 }
 
 fn narrowing(evidence: &Evidence) -> Vec<Cause> {

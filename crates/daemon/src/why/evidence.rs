@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_node::mode::Mode;
-use bayplan_node::status::{ContainerStatus, Explanation, Status};
+use bayplan_node::status::{ClockStatus, ContainerStatus, Explanation, Status};
 use bayplan_rebalance::{Sample, far_cost};
 use bayplan_types::CpuSet;
 use jiff::{SignedDuration, Timestamp};
@@ -31,6 +31,8 @@ pub(crate) struct Evidence {
     pub(crate) events: Vec<EventView>,
     /// Containers that run on its CPUs: how many, and what they use.
     pub(crate) neighbours: Neighbours,
+    /// Of the clock domains that it runs in, the one with most other containers that use wide vectors.
+    pub(crate) clock: Option<ClockStatus>,
     /// What took most time of its exclusive CPUs in the last minute, in words.
     pub(crate) intruders: Vec<String>,
     /// Why the rebalancer proposes nothing for it, though it shows signs of suffering.
@@ -74,6 +76,7 @@ impl Evidence {
             far_cost: None,
             events: Vec::new(),
             neighbours: Neighbours::default(),
+            clock: None,
             intruders: Vec::new(),
             unhelped: None,
             rebalance_mode: String::new(),
@@ -132,6 +135,7 @@ pub(crate) fn gather(explanation: Explanation, node: &Node<'_>) -> Evidence {
         measured,
         events: node.events.iter().filter(is_it).cloned().collect(),
         neighbours: neighbours(&now, node),
+        clock: fullest_clock(&now, &node.status.clocks),
         intruders: intruders.collect(),
         unhelped: node.unhelped.get(&name).cloned(),
         rebalance_mode: node.rebalance_mode.to_owned(),
@@ -244,4 +248,16 @@ fn neighbours(now: &ContainerStatus, node: &Node<'_>) -> Neighbours {
         cpus: (!busy.is_empty()).then_some(all),
         busiest: busiest.map(|(cpus, name)| format!("{name} {cpus:.2}")).collect(),
     }
+}
+
+/// The clock domain with most containers that use wide vectors among those with CPUs of one, which does not count itself; `None` where there are no others.
+pub(crate) fn fullest_clock(now: &ContainerStatus, clocks: &[ClockStatus]) -> Option<ClockStatus> {
+    let cpus: CpuSet = now.cpus_text().parse().unwrap_or_default();
+    let around = clocks.iter().filter(|it| {
+        let domain: CpuSet = it.cpus.parse().unwrap_or_default();
+        domain.intersects(&cpus)
+    });
+    let fullest = around.max_by_key(|it| it.containers)?;
+    let others = fullest.containers.saturating_sub(usize::from(now.has_wide_vectors));
+    (others > 0).then(|| ClockStatus { containers: others, ..fullest.clone() })
 }

@@ -7,7 +7,7 @@ use bayplan_host::counters::GroupCounters;
 use bayplan_node::decision::{Decision, End};
 use bayplan_node::event::Event;
 use bayplan_node::mode::Mode;
-use bayplan_node::status::{ContainerStatus, Explanation, HeldFile, HeldSets};
+use bayplan_node::status::{ClockStatus, ContainerStatus, Explanation, HeldFile, HeldSets};
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
 use serde_json::json;
@@ -18,7 +18,7 @@ use crate::live_map::rates::rates;
 use crate::observer::GroupsRead;
 use crate::prober::AuditView;
 use crate::test_support::{make, new_container, state};
-use crate::why::evidence::Neighbours;
+use crate::why::evidence::{Neighbours, fullest_clock};
 
 const NAME: &str = "shop/web/app";
 
@@ -603,4 +603,42 @@ fn the_text_has_the_place_what_is_measured_and_what_is_not() {
         Not measured:
           intrusions not counted: no BTF
     "#]].assert_eq(&render_why(&why(whole)));
+}
+
+/// Clock domains as their CPUs and the containers with wide vectors in each, this one included where it is one of them.
+#[track_caller]
+fn check_clocks(clocks: &[(&str, usize)], has_wide_vectors: bool, expected: Expect) {
+    let clock = |(cpus, containers): &(&str, usize)| ClockStatus {
+        cpus: (*cpus).to_owned(),
+        containers: *containers,
+    };
+    let now = ContainerStatus { has_wide_vectors, ..status("") };
+    let clocks: Vec<ClockStatus> = clocks.iter().map(clock).collect();
+    let clock = fullest_clock(&now, &clocks);
+    let told = why(Evidence { clock, ..evidence("") })
+        .causes
+        .into_iter()
+        .map(|it| format!("{}\n", it.what));
+    expected.assert_eq(&told.collect::<String>());
+}
+
+#[test]
+fn others_with_wide_vectors_in_its_package_are_told() {
+    check_clocks(&[], false, expect![[""]]);
+    check_clocks(&[("0-7", 0), ("8-15", 3)], false, expect![[""]]);
+    check_clocks(&[("0-7", 1), ("8-15", 3)], true, expect![[""]]);
+    check_clocks(
+        &[("0-7", 1), ("8-15", 3)],
+        false,
+        expect![[r#"
+            1 other container with wide vectors may lower the frequency of its package, CPUs 0-7
+        "#]],
+    );
+    check_clocks(
+        &[("0-3", 1), ("4-15", 3)],
+        true,
+        expect![[r#"
+            2 other containers with wide vectors may lower the frequency of its package, CPUs 4-15
+        "#]],
+    );
 }

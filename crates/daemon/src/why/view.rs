@@ -130,6 +130,8 @@ pub enum CauseKind {
     Moved,
     /// Its tasks go from CPU to CPU.
     Migrations,
+    /// Containers that use wide vectors lower the frequency of its package.
+    ClockShared,
     /// It could do with fewer memory nodes.
     Narrowing,
     /// What it asks for could not be understood.

@@ -50,6 +50,7 @@ impl NodeState {
             tell_effects_in(&group, spec, &self.rules, &mut warnings);
             warnings.extend(has_no_affinity.err());
         }
+        request.wishes.place.clock = self.clock_wish(id, spec, &request);
         (request, warnings)
     }
 }

@@ -112,6 +112,7 @@ impl NodeState {
             Event::Turn(turned) => self.turn(turned),
             Event::Colocate(colocation) => self.colocate(colocation),
             Event::Used(used) => self.containers_used(&used, now),
+            Event::VectorsSeen(read) => self.vectors_seen(&read, now),
             Event::Told(kind, id, why, about) => self.told(kind, id, why, about),
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),

@@ -23,6 +23,7 @@ mod together;
 mod turned;
 mod unasked;
 mod undone;
+mod vectors;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};

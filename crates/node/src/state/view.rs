@@ -118,6 +118,7 @@ impl NodeState {
                 .collect(),
             containers,
             groups: self.group_statuses(),
+            clocks: self.clock_statuses(),
             config: None,
         }
     }
@@ -178,6 +179,7 @@ impl NodeState {
                 is_expected: false,
             }),
             intruders: Vec::new(),
+            has_wide_vectors: self.has_wide_vectors(spec),
             narrowing: narrowing.map(|it| NarrowingStatus {
                 to: it.to.to_string(),
                 moves_bytes: it.moves_memory.map(|bytes| bytes.0),
@@ -206,7 +208,7 @@ impl NodeState {
                 decision: container.decision.clone(),
                 known: self.known_view(*id).map(Box::new),
                 isolation: None,
-                vectors: None,
+                vectors: self.vectors_view(*id),
                 files: Vec::new(),
                 rebalance: Vec::new(),
                 end: None,

@@ -87,6 +87,8 @@ pub enum Field {
     Lends,
     /// `tuning.batch`.
     Batch,
+    /// `tuning.uses_wide_vectors`.
+    WideVectors,
 }
 
 /// Which containers a wish counts for.
@@ -144,7 +146,7 @@ impl Field {
     }
 
     /// Every field.
-    pub const ALL: [Field; 41] = [
+    pub const ALL: [Field; 42] = [
         Field::Requests,
         Field::PreferSharedCpus,
         Field::OwnQos,
@@ -186,6 +188,7 @@ impl Field {
         Field::Rebalance,
         Field::Lends,
         Field::Batch,
+        Field::WideVectors,
     ];
 
     /// Gives `to` what `from` has in this field.
@@ -241,6 +244,7 @@ impl Field {
             Field::Rebalance => to.tuning.rebalance = from.tuning.rebalance,
             Field::Lends => to.tuning.lends = from.tuning.lends,
             Field::Batch => to.tuning.batch = from.tuning.batch,
+            Field::WideVectors => to.tuning.uses_wide_vectors = from.tuning.uses_wide_vectors,
         }
     }
 
@@ -315,6 +319,7 @@ impl Field {
             Field::Rebalance => "tuning.rebalance",
             Field::Lends => "tuning.lends",
             Field::Batch => "tuning.batch",
+            Field::WideVectors => "tuning.uses_wide_vectors",
         }
     }
 }

@@ -582,4 +582,13 @@ pub static KEYS: &[Key] = &[
         fills: &[Field::Lends],
         set: |asked, said| put(&mut asked.tuning.lends, Some(word(said.value, LEND)?)),
     },
+    Key {
+        name: "wide-vectors",
+        values: FLAG,
+        default: "as it is measured, where wideVectors.measured is true",
+        meaning: "true: it uses wide vectors (AVX-512), which lower the frequency around it, so wideVectors spreads it over packages or squeezes it into few",
+        older: &[],
+        fills: &[Field::WideVectors],
+        set: |asked, said| put(&mut asked.tuning.uses_wide_vectors, Some(said.flag()?)),
+    },
 ];

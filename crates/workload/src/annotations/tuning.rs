@@ -38,6 +38,8 @@ pub struct Tuning {
     pub rebalance: Option<RebalanceWish>,
     /// Whether BestEffort containers may run on CPUs of its own that it does not use, where the configuration lets them.
     pub lends: Option<bool>,
+    /// Whether it uses wide vectors, whatever is measured.
+    pub uses_wide_vectors: Option<bool>,
     /// What a container of a BestEffort pod may use at most.
     pub batch: Option<BatchLimits>,
 }
