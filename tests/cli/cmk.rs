@@ -98,6 +98,29 @@ fn a_program_runs_on_its_list_and_its_exit_code_is_passed_on() {
 }
 
 #[test]
+fn flags_of_cmk_for_kubernetes_are_taken_and_unknown_ones_are_no_program() {
+    let dir = directory(&["0"]);
+    let no_effect = "has no effect on a node without Kubernetes\n";
+    for (verb, args, expected) in [
+        ("describe", &["--namespace=default"][..], ["--namespace"]),
+        ("reconcile", &["--interval=0", "--publish"], ["--publish"]),
+        ("node-report", &["--publish"], ["--publish"]),
+        ("isolate", &["--namespace", "x", "--pool=exclusive", "true"], ["--namespace"]),
+        ("init", &["--socket-id=-1", "--num-exclusive-cores=9"], ["--socket-id"]),
+        ("uninstall", &["--install-dir=/opt/bin"], ["--install-dir"]),
+    ] {
+        let said = texts(&cmk(dir.path(), verb, args));
+        let warnings: Vec<&str> =
+            said[1].split_inclusive('\n').filter(|it| it.ends_with(no_effect)).collect();
+        let expected = expected.map(|flag| format!("bayplan: warning: {flag} {no_effect}"));
+        assert_eq!(warnings, expected, "{verb}");
+    }
+    let unknown = cmk(dir.path(), "isolate", &["--fast", "--pool=shared", "true"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(texts(&unknown)[1].starts_with("error: unexpected argument '--fast' found"));
+}
+
+#[test]
 fn a_list_has_one_user_until_that_ends() {
     let dir = directory(&["0"]);
     // Of a process that runs, and of one that does not.

@@ -762,11 +762,14 @@ A trace holds containers in the order in which they come and go; CPU in thousand
      \"cpu_limit_m\": 2000, \"mem_request\": 1073741824, \"mem_limit\": 1073741824},
     {\"i\": 1, \"op\": \"remove\", \"id\": \"c1\"}]}
 
+`namespace`, `annotations` and `labels` of the pod are optional. With `groups` in the configuration, a pod names its group by the annotation
+bayplan.dev/group.
+
 The placement file has one entry per event, in the same order:
 
   {\"i\": 0, \"op\": \"create\", \"id\": \"c1\", \"ok\": true, \"kind\": \"exclusive\", \"excl\": \"1,9\", \"cpus\": \"1,9\", \"mems\": \"0\", \"updates\": 0}
 
-  excl     CPUs that no other container runs on
+  excl     CPUs that no other container runs on; those of its group where an exclusive container is alone in it
   cpus     every CPU that it may run on
   updates  other containers with a CPU set that had to be rewritten because of this event
   moved    other containers that own other CPUs because of this event, with all their new ones (`compaction` of the configuration)

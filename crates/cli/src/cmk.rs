@@ -24,6 +24,9 @@ use crate::node_config::NodeConfig;
 
 /// Runs a sub-command.
 pub(crate) fn run(config: &NodeConfig, command: &CmkCommand) -> anyhow::Result<ExitCode> {
+    for flag in command.without_effect() {
+        errln!("bayplan: warning: {flag} has no effect on a node without Kubernetes");
+    }
     match command {
         CmkCommand::Init(options) => init(config, options)?,
         CmkCommand::Describe(options) => {

@@ -202,13 +202,13 @@ groups:
 - {name: shared, size: {list: ["6,14"]}, pinMemory: false}
 - {name: dualcore, instances: {max: "95%", fill: packed}, size: {fixed: 2}, capacity: {pods: 3}}
 - {name: zones, members: {match: [{key: namespace, operator: Matches, values: ["a*"]}]}, instances: {by: namespace}, size: {domain: numa}, inside: guaranteed-exclusive}
-- {name: key, instances: {by: "${pod/labels/app}", min: 1, max: 8 CPUs}, cpus: {packing: spread, siblings: idle, isolated: prefer, coreType: performance, priority: low, within: numa, hideHyperthreads: true, near: [eth0]}, memoryTypes: [dram, hbm], priority: high, cpuClass: fast, shareIdle: numa}
+- {name: key, instances: {by: "${pod/labels/app}", min: 1, max: 8 CPUs}, cpus: {packing: spread, siblings: idle, isolated: prefer, coreType: performance, priority: low, within: numa, hideHyperthreads: true, near: [eth0]}, memoryTypes: [dram, hbm], priority: high, cpuClass: performance, shareIdle: numa}
 - {name: rest, members: {all: true, annotation: false}}
 "#;
         check(
             text,
             expect![[
-                r#"groups: [{"instances":{"max":4,"preferNew":true},"members":{"namespaces":["shop"]},"name":"redis","size":{"requests":{"max":8,"min":2}}}, {"inside":"slots","name":"exclusive","size":{"list":["4,12","5,13"]}}, {"name":"shared","pinMemory":false,"size":{"list":["6,14"]}}, {"capacity":{"pods":3},"instances":{"fill":"packed","max":"95%"},"name":"dualcore","size":{"fixed":2}}, {"inside":"guaranteed-exclusive","instances":{"by":"namespace"},"members":{"match":[{"key":"namespace","operator":"Matches","values":["a*"]}]},"name":"zones","size":{"domain":"numa"}}, {"cpuClass":"fast","cpus":{"coreType":"performance","hideHyperthreads":true,"isolated":"prefer","near":["eth0"],"packing":"spread","priority":"low","siblings":"idle","within":"numa"},"instances":{"by":"${pod/labels/app}","max":"8 CPUs","min":1},"memoryTypes":["dram","hbm"],"name":"key","priority":"high","shareIdle":"numa","size":{"requests":{"min":1}}}, {"members":{"all":true,"annotation":false},"name":"rest","size":{"requests":{"min":1}}}]  # line 3 of the file"#
+                r#"groups: [{"instances":{"max":4,"preferNew":true},"members":{"namespaces":["shop"]},"name":"redis","size":{"requests":{"max":8,"min":2}}}, {"inside":"slots","name":"exclusive","size":{"list":["4,12","5,13"]}}, {"name":"shared","pinMemory":false,"size":{"list":["6,14"]}}, {"capacity":{"pods":3},"instances":{"fill":"packed","max":"95%"},"name":"dualcore","size":{"fixed":2}}, {"inside":"guaranteed-exclusive","instances":{"by":"namespace"},"members":{"match":[{"key":"namespace","operator":"Matches","values":["a*"]}]},"name":"zones","size":{"domain":"numa"}}, {"cpuClass":"performance","cpus":{"coreType":"performance","hideHyperthreads":true,"isolated":"prefer","near":["eth0"],"packing":"spread","priority":"low","siblings":"idle","within":"numa"},"instances":{"by":"${pod/labels/app}","max":"8 CPUs","min":1},"memoryTypes":["dram","hbm"],"name":"key","priority":"high","shareIdle":"numa","size":{"requests":{"min":1}}}, {"members":{"all":true,"annotation":false},"name":"rest","size":{"requests":{"min":1}}}]  # line 3 of the file"#
             ]],
         );
     }
@@ -249,6 +249,12 @@ groups:
                 f:8:72: `groups.cpus`: `isolated` is `maybe`, expected no, prefer, require
                 f:9:3: `groups`: expected lines of `key: value`
                 f:9:3: one of the types of `groups` has no `name`"#]],
+        );
+        check(
+            "groups: [{name: a, cpuClass: nope, instances: {min: 3, max: 2}}]\n",
+            expect![[r#"
+                f:1:9: `groups`: `a` has the `cpuClass` `nope`, which is no class; known are performance, balance-performance, balance-power, power, default
+                f:1:9: `groups`: `a`: `max` of `instances` is 2, less than `min`, which is 3"#]],
         );
         check(
             "groups: {a: 1}\n",

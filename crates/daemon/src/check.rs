@@ -17,6 +17,7 @@ use bayplan_types::CpuSet;
 
 use crate::check_cgroups::check_cgroups;
 use crate::check_front_end::{check_front_end, check_kubelet_sockets};
+use crate::check_groups::check_groups;
 use crate::check_speed_select::check_speed_select;
 use crate::config::{Config, counter_choice};
 use crate::control::query_control;
@@ -148,6 +149,7 @@ pub fn check_topology(config: &Config, topology: &Topology) -> Vec<Finding> {
     let isolated = isolated_reserved(topology, &config.division().reserved_on(topology));
     findings.extend(isolated.map(|message| finding("reserved", Severity::Warning, message)));
     findings.extend(check_wants(config, topology));
+    findings.extend(check_groups(config, topology));
     findings
 }
 

@@ -6,6 +6,7 @@ mod api;
 pub mod check;
 mod check_cgroups;
 mod check_front_end;
+mod check_groups;
 mod check_speed_select;
 mod cluster_config;
 mod colocation;

@@ -10,7 +10,7 @@ use bayplan_allocator::{
     ContainerId, Demand, Near, Preferences, Preserve, Request, Strictness, Wishes, derive_demand,
 };
 use bayplan_topology::Device;
-use bayplan_types::{Bytes, CpuSet, NodeId, NodeSet, QosClass};
+use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId, NodeSet, QosClass};
 
 use crate::annotations::affinity::affinities;
 use crate::annotations::asked::Asked;
@@ -76,6 +76,9 @@ pub fn derive_request<'a>(
     let demand = match share.demand() {
         Some(of_pod) if asked.prefer_shared_cpus == Some(true) => of_pod.all_shared(),
         Some(of_pod) => of_pod,
+        None if asked.owns_requested && is_paid_for(container, cpu) => {
+            derive_demand(QosClass::Guaranteed, cpu, preferences)
+        }
         None => derive_demand(qos, cpu, preferences),
     };
     let demand = rules.amplification.real(demand);
@@ -124,7 +127,14 @@ pub fn derive_request<'a>(
 /// Whether containers of its pod that are still to come can have CPUs of their own; they are taken to ask as it does.
 fn can_own(pod: Option<QosClass>, asked: &Asked) -> bool {
     let is_all_shared = asked.prefer_shared_cpus == Some(true);
-    !is_all_shared && (pod == Some(QosClass::Guaranteed) || asked.has_own_qos)
+    let is_other = asked.has_own_qos || asked.owns_requested;
+    !is_all_shared && (pod == Some(QosClass::Guaranteed) || is_other)
+}
+
+/// Whole CPUs are requested, and no more may be used: what Koordinator's webhook asks of LSE and LSR.
+fn is_paid_for(container: &NewContainer, request: MilliCpu) -> bool {
+    let is_whole = request.whole_cpus() > 0 && request.fraction() == MilliCpu::ZERO;
+    is_whole && container.resources.cpu_limit() == Some(request)
 }
 
 /// The NUMA nodes that Koordinator's scheduler has chosen, if it has.

@@ -30,6 +30,26 @@ pub(crate) struct DirOptions {
     /// The directory with the pools, in either layout of CMK
     #[arg(long, value_name = "DIR", default_value = "/etc/cmk")]
     pub(crate) conf_dir: PathBuf,
+    /// As CMK has it; there is no Kubernetes here
+    #[arg(long, value_name = "NAME", hide = true)]
+    namespace: Option<String>,
+}
+
+impl CmkCommand {
+    /// Flags that CMK has for Kubernetes and that were given: they count for nothing here.
+    pub(crate) fn without_effect(&self) -> Vec<&'static str> {
+        let (dir, others) = match self {
+            CmkCommand::Init(it) => (&it.dir, [("--socket-id", it.socket_id.is_some())]),
+            CmkCommand::Describe(dir) => (dir, [("", false)]),
+            CmkCommand::Isolate(it) => (&it.dir, [("", false)]),
+            CmkCommand::Reconcile(it) | CmkCommand::NodeReport(it) => {
+                (&it.dir, [("--publish", it.publish)])
+            }
+            CmkCommand::Uninstall(it) => (&it.dir, [("--install-dir", it.install_dir.is_some())]),
+        };
+        let flags = [("--namespace", dir.namespace.is_some())].into_iter().chain(others);
+        flags.filter(|(_, is_given)| *is_given).map(|(flag, _)| flag).collect()
+    }
 }
 
 /// An order of cores.
@@ -76,6 +96,9 @@ pub(crate) struct InitOptions {
     /// Cores of the pool `controlplane`: the pools and the layout of CMK's first release
     #[arg(long, value_name = "COUNT", conflicts_with = "num_shared_cores")]
     pub(crate) num_cp_cores: Option<usize>,
+    /// As CMK has it, which does not read it
+    #[arg(long, value_name = "NUMBER", hide = true, allow_negative_numbers = true)]
+    socket_id: Option<i64>,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
 }
@@ -88,6 +111,9 @@ pub(crate) struct ReportOptions {
     /// Again every so many seconds; 0: once
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) interval: u64,
+    /// As CMK has it; there is no Kubernetes here
+    #[arg(long, hide = true)]
+    publish: bool,
 }
 
 /// `bayplan cmk uninstall`.
@@ -98,6 +124,9 @@ pub(crate) struct UninstallOptions {
     /// How often it looks whether programs have ended, once a second
     #[arg(long, value_name = "COUNT", default_value_t = 10, hide = true)]
     pub(crate) tries: u32,
+    /// As CMK has it; no program is installed there
+    #[arg(long, value_name = "DIR", hide = true)]
+    install_dir: Option<PathBuf>,
 }
 
 /// `bayplan cmk isolate`.
@@ -115,11 +144,6 @@ pub(crate) struct IsolateOptions {
     #[arg(long)]
     pub(crate) no_affinity: bool,
     /// The program and its arguments; dashes (--) between them are left out
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }

@@ -110,6 +110,9 @@ pub(crate) fn wanted(spec: &NewContainer) -> Wanted {
     let limit = u64::try_from(spec.resources.memory_limit).ok().filter(|limit| *limit > 0);
     Wanted {
         pod: format!("{}/{}", spec.pod.namespace, spec.pod.name),
+        namespace: spec.pod.namespace.clone(),
+        annotations: spec.pod.annotations.clone(),
+        labels: spec.pod.labels.clone(),
         qos: spec.pod.qos.unwrap_or(QosClass::Burstable),
         cpu_request: spec.resources.cpu_request(spec.pod.qos),
         cpu_limit: spec.resources.cpu_limit(),

@@ -7,93 +7,28 @@ use std::sync::Arc;
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::{Policy, pools};
 use bayplan_node::NodeState;
-use bayplan_node::event::{Answer, Event, Note, RuntimeView, Seen};
 use bayplan_node::settings::CompactionConfig;
 use bayplan_topology::{derive, parse_machine};
-use bayplan_workload::{Admission, CreateOutcome, RequestRules, Ticket};
-use jiff::Timestamp;
+use bayplan_workload::RequestRules;
 use proptest::prelude::*;
 
-use crate::simulate::replay::{Replay, new_container};
+use crate::simulate::in_groups::{Node, Place};
+use crate::simulate::placement::Outcome;
+use crate::simulate::replay::Replay;
 use crate::simulate::tests::{random_trace, trace};
-use crate::simulate::trace::{self, Op, Trace};
+use crate::simulate::trace::Trace;
 
-/// Which container owns which CPUs, which runs on which, and with which memory, by name.
-type Places = BTreeMap<String, (String, String, String)>;
-
-/// A node with a runtime that does what it is told.
-struct Node {
-    state: NodeState,
-    /// The runtime's containers: id and name are one.
-    live: Vec<String>,
-    tickets: u64,
-    moved: usize,
-}
-
-impl Node {
-    fn step(&mut self, event: Event) -> Answer {
-        let step = self.state.step(event, Timestamp::UNIX_EPOCH);
-        let is_move = |note: &&Note| matches!(note, Note::Moved { .. });
-        self.moved += step.notes.iter().filter(is_move).count();
-        step.answer
-    }
-
-    fn sync(&mut self) {
-        let Answer::SyncBasis { basis, .. } = self.step(Event::SyncStarted) else { return };
-        let seen = |name: &String| Seen {
-            pod_id: String::new(),
-            name: name.clone(),
-            attempt: 0,
-            is_alive: true,
-            is_running: true,
-            details: None,
-        };
-        let containers = self.live.iter().map(|name| (name.clone(), seen(name))).collect();
-        self.step(Event::Synced(RuntimeView { basis, containers }));
-    }
-
-    fn play(&mut self, event: &trace::Event) {
-        match &event.op {
-            Op::Create(wanted) => {
-                self.tickets += 1;
-                let (ticket, spec) = (Ticket(self.tickets), new_container(&event.id, wanted));
-                let first = self.step(Event::TryAdmit(ticket, Box::new(spec.clone())));
-                let answer = match first {
-                    Answer::Admission(Admission::Refuse(_)) => {
-                        self.sync();
-                        self.step(Event::Admit(ticket, Box::new(spec)))
-                    }
-                    placed => placed,
-                };
-                if matches!(answer, Answer::Admission(Admission::Place(_))) {
-                    let outcome = CreateOutcome::Created { id: event.id.clone(), pinned: true };
-                    self.live.push(event.id.clone());
-                    self.step(Event::CreateEnded(ticket, outcome));
-                }
-            }
-            Op::Remove => {
-                self.live.retain(|name| *name != event.id);
-                self.step(Event::Ended(event.id.clone()));
-            }
-        }
-        self.sync();
-    }
-
-    fn places(&mut self) -> Places {
-        let Answer::Status(status) = self.step(Event::Status) else { return Places::new() };
-        let held = status.containers.into_iter();
-        held.map(|it| (it.container, (it.exclusive, it.cpus, it.mems))).collect()
-    }
-}
+/// Where each container is, by name.
+type Places = BTreeMap<String, Place>;
 
 fn simulated(replay: &Replay) -> Places {
     let names = replay.names().into_iter();
     let held = names.filter_map(|(id, name)| Some((name, replay.ledger().allocation(id)?)));
-    let texts = held.map(|(name, held)| {
-        let cpus = replay.ledger().cpus_of(held).to_string();
-        (name.to_owned(), (held.exclusive.to_string(), cpus, held.mems.to_string()))
+    let places = held.map(|(name, held)| {
+        let (exclusive, mems) = (held.exclusive.clone(), held.mems.clone());
+        (name.to_owned(), Place { exclusive, cpus: replay.ledger().cpus_of(held), mems })
     });
-    texts.collect()
+    places.collect()
 }
 
 /// Both play the trace event by event; how many the daemon has moved.
@@ -103,15 +38,27 @@ fn check(line: &str, trace: &Trace, config: CompactionConfig) -> Result<usize, T
     let rules = RequestRules::default();
     let state = NodeState::new(Ledger::new(Arc::clone(&pools)), rules.clone(), String::new());
     let state = state.with_compaction(config);
-    let mut node = Node { state, live: Vec::new(), tickets: 0, moved: 0 };
+    let mut node = Node::new(state);
+    let mut moved = 0;
     let mut replay = Replay::new(Ledger::new(pools), rules, config);
     for event in &trace.events {
         let asked = replay.understand(event);
-        replay.decide(asked);
-        node.play(event);
-        prop_assert_eq!(node.places(), simulated(&replay), "{:?}", event);
+        let decided = replay.decide(asked);
+        let simulated_outcome = replay.settle(decided);
+        let decided = node.decide(event);
+        let outcome = node.settle(event, decided);
+        moved += match &outcome {
+            Outcome::Placed(placed) => placed.effect.moved.len(),
+            Outcome::Removed(effect) => effect.moved.len(),
+            Outcome::Refused { .. } | Outcome::Skipped => 0,
+        };
+        // Refusals are told in other words.
+        if !matches!(outcome, Outcome::Refused { .. }) {
+            prop_assert_eq!(outcome, simulated_outcome, "{:?}", event);
+        }
+        prop_assert_eq!(node.places(), &simulated(&replay), "{:?}", event);
     }
-    Ok(node.moved)
+    Ok(moved)
 }
 
 #[test]

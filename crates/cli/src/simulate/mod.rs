@@ -1,10 +1,11 @@
 //! `bayplan simulate`. In: a machine, a trace, configurations. Out: a placement file, figures, pictures.
 //!
-//! Files, the clock and the terminal are here and in `progress`; `trace`, `replay`, `placement`, `tally`, `quality` and `summary` take
+//! Files, the clock and the terminal are here and in `progress`; `trace`, `replay`, `in_groups`, `placement`, `tally`, `quality` and `summary` take
 //! values and return values.
 
 #[cfg(test)]
 mod against_daemon;
+mod in_groups;
 mod mover;
 mod place_pods;
 pub(crate) mod placement;
@@ -29,6 +30,7 @@ use bayplan_daemon::config::{Config, read_config};
 use bayplan_daemon::new_state;
 use bayplan_drawing::render_svg;
 use bayplan_host::Depth;
+use bayplan_node::status::Status;
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 
@@ -188,7 +190,13 @@ fn load_trace(path: &Path) -> anyhow::Result<Trace> {
 struct Done {
     run: Run,
     rows: Vec<PlacementRow>,
-    replay: Replay,
+    end: End,
+}
+
+/// Which container is where after the last event.
+enum End {
+    Ungrouped(Box<Replay>),
+    InGroups(Box<Status>),
 }
 
 /// The configuration, with the policy that is named beside it.
@@ -203,12 +211,6 @@ fn simulate(
     config: &Config,
     name: Option<String>,
 ) -> anyhow::Result<Done> {
-    if !config.groups.is_empty() {
-        let file = name.as_deref().unwrap_or("the configuration");
-        errln!(
-            "bayplan: warning: a trace is replayed without the groups of {file}; pods in files have them"
-        );
-    }
     let division = config.division();
     let said = division.reserved_on(&machine.topology);
     let reserved = if said.is_empty() { &machine.reserved } else { &said };
@@ -237,12 +239,24 @@ fn simulate(
             Moment::Settled => progress.step(),
         }
     };
-    let ledger = Ledger::new(Arc::new(pools));
-    let (rows, replay) = replay(trace, ledger, &rules, config.compaction, &mut watch);
+    let (rows, end) = match config.groups.is_empty() {
+        true => {
+            let ledger = Ledger::new(Arc::new(pools));
+            let (rows, end) = replay(trace, ledger, &rules, config.compaction, &mut watch);
+            (rows, End::Ungrouped(Box::new(end)))
+        }
+        false => {
+            let reserved_cpus = reserved.clone();
+            let config = Config { reserved_cpus, reserved_amount: None, ..config.clone() };
+            let state = new_state(&config, &machine.topology)?;
+            let (rows, end) = in_groups::play(trace, state, &mut watch);
+            (rows, End::InGroups(Box::new(end.status())))
+        }
+    };
     drop(progress);
     let quality = judge(trace, &rows, empty);
     let run = Run { config: name, reserved: reserved.to_string(), quality, times };
-    Ok(Done { run, rows, replay })
+    Ok(Done { run, rows, end })
 }
 
 fn write_files(
@@ -262,7 +276,10 @@ fn write_files(
         bail!("--svg {}: there is a file of that name, expected a directory", dir.display());
     }
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let seats = Seats::of_ledger(done.replay.ledger(), &done.replay.names());
+    let seats = match &done.end {
+        End::Ungrouped(replay) => Seats::of_ledger(replay.ledger(), &replay.names()),
+        End::InGroups(status) => Seats::new(status),
+    };
     write(&dir.join("before.svg"), render_svg(&machine.topology, &|_| None))?;
     write(&dir.join("after.svg"), render_svg(&machine.topology, &|cpu| seats.seat(cpu)))
 }

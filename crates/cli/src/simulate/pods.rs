@@ -13,8 +13,8 @@ use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_cri::translate::new_container;
 use bayplan_cri::v1;
 use bayplan_types::{Bytes, MilliCpu, QosClass};
-use bayplan_workload::NewContainer;
 use bayplan_workload::annotations::parse_quantity;
+use bayplan_workload::{ContainerFacts, Facts, NewContainer};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -65,6 +65,8 @@ struct Container {
     name: String,
     resources: Resources,
     restart_policy: String,
+    command: Vec<String>,
+    args: Vec<String>,
     env: Vec<Variable>,
     volume_mounts: Vec<VolumeMount>,
 }
@@ -111,6 +113,8 @@ struct Amounts {
     memory: (Option<Bytes>, Option<Bytes>),
     /// Limits by size of a page, as CRI names it.
     huge: BTreeMap<String, Bytes>,
+    /// Amounts of extended resources by name, which kubelet tells beside CRI.
+    extended: BTreeMap<String, u64>,
 }
 
 /// The containers of every pod of a file, in order.
@@ -177,9 +181,16 @@ fn pod(metadata: &Metadata, spec: &Spec) -> anyhow::Result<Vec<Arrival>> {
             sandbox_config: Some(sandbox.clone()),
         };
         let ends = is_init && container.restart_policy != "Always";
-        Arrival { container: new_container(&request), ends }
+        let facts = facts(&filled.extended);
+        Arrival { container: NewContainer { facts, ..new_container(&request) }, ends }
     });
     Ok(arrivals.collect())
+}
+
+/// What kubelet tells of a container beside CRI, as far as placement needs it.
+fn facts(extended: &BTreeMap<String, u64>) -> Option<Box<Facts>> {
+    let own = ContainerFacts { extended: extended.clone(), ..ContainerFacts::default() };
+    (!extended.is_empty()).then(|| Box::new(Facts { own, ..Facts::default() }))
 }
 
 fn namespace_of(metadata: &Metadata) -> &str {
@@ -211,10 +222,15 @@ fn amounts(resources: &Resources) -> anyhow::Result<Amounts> {
         // CRI has 2MB where the API has 2Mi (kubelet's `HugePageUnitSizeFromByteSize`).
         huge.insert(size.replace('i', "B"), Bytes(bytes));
     }
+    let mut extended = BTreeMap::new();
+    for name in limits.keys().chain(requests.keys()).filter(|name| name.contains('/')) {
+        extended.insert(name.clone(), both(name, 1)?.0.unwrap_or(0));
+    }
     Ok(Amounts {
         cpu: (cpu.0.map(MilliCpu), cpu.1.map(MilliCpu)),
         memory: (memory.0.map(Bytes), memory.1.map(Bytes)),
         huge,
+        extended,
     })
 }
 
@@ -242,6 +258,7 @@ fn filled(own: &Amounts, pod: Option<&Amounts>) -> Amounts {
         cpu: (own.cpu.0.or(cpu), cpu),
         memory: (own.memory.0.or(memory), memory),
         huge: if own.huge.is_empty() { pod.huge.clone() } else { own.huge.clone() },
+        extended: own.extended.clone(),
     }
 }
 
@@ -266,7 +283,7 @@ impl Amounts {
     /// Of no container.
     fn none() -> Amounts {
         let cpu = (Some(MilliCpu::ZERO), Some(MilliCpu::ZERO));
-        Amounts { cpu, memory: (Some(Bytes::ZERO), Some(Bytes::ZERO)), huge: BTreeMap::new() }
+        Amounts { cpu, memory: (Some(Bytes::ZERO), Some(Bytes::ZERO)), ..Amounts::default() }
     }
 
     /// Together; without a limit where one has none.
@@ -285,6 +302,7 @@ impl Amounts {
                 bytes(self.memory.1, other.memory.1),
             ),
             huge,
+            extended: BTreeMap::new(),
         }
     }
 
@@ -301,6 +319,7 @@ impl Amounts {
             cpu: (larger(self.cpu.0, other.cpu.0), larger(self.cpu.1, other.cpu.1)),
             memory: (larger(self.memory.0, other.memory.0), larger(self.memory.1, other.memory.1)),
             huge,
+            extended: BTreeMap::new(),
         }
     }
 
@@ -366,6 +385,8 @@ fn config(
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt: 0 }),
         mounts: mounts.collect(),
+        command: container.command.clone(),
+        args: container.args.clone(),
         envs: envs.collect(),
         linux: Some(v1::LinuxContainerConfig { resources: Some(resources), ..Default::default() }),
         ..Default::default()

@@ -202,7 +202,7 @@ impl Replay {
     }
 
     /// Counts which others have to be written, and says what came of the event.
-    fn settle(&mut self, decided: Decided) -> Outcome {
+    pub(crate) fn settle(&mut self, decided: Decided) -> Outcome {
         let outcome = self.outcome(decided);
         self.told = self.desired();
         outcome
@@ -324,7 +324,8 @@ fn kind_of(allocation: &Allocation) -> Kind {
 
 /// The container as the daemon reads it out of kubelet's message.
 pub(crate) fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
-    let pod = PodSpec::new(&wanted.pod, wanted.qos);
+    let namespace = wanted.namespace.clone();
+    let pod = PodSpec { namespace, ..PodSpec::new(&wanted.pod, wanted.qos) };
     let container = ContainerSpec {
         cpu_request: wanted.cpu_request,
         cpu_limit: wanted.cpu_limit,
@@ -338,6 +339,8 @@ pub(crate) fn new_container(name: &str, wanted: &Wanted) -> NewContainer {
             cgroup_parent,
             namespace: pod.namespace,
             name: pod.name,
+            annotations: wanted.annotations.clone(),
+            labels: wanted.labels.clone(),
             ..Pod::default()
         },
         name: container.name.clone(),

@@ -1,5 +1,5 @@
 //! Tiny traces and what becomes of them. A trace is written in words, `+NAME CLASS MILLI[/LIMIT]` and `-NAME`, where the class is `G`
-//! (limit as request), `B` (no limit unless given) or `E`.
+//! (limit as request), `B` (no limit unless given) or `E`. `@GROUP` at the end is the group that the pod names.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,6 +29,11 @@ fn event(i: usize, words: &str) -> String {
     if op == "-" {
         return format!(r#"{{"i":{i},"op":"remove","id":"{id}"}}"#);
     }
+    let (rest, group) = rest.split_once(" @").unwrap_or((rest, ""));
+    let named = match group {
+        "" => String::new(),
+        name => format!(r#","annotations":{{"bayplan.dev/group":"{name}"}}"#),
+    };
     let (class, cpu) = rest.split_once(' ').unwrap_or((rest, "0"));
     let (request, limit) = cpu.split_once('/').unwrap_or((cpu, "0"));
     let (qos, limit) = match class {
@@ -37,7 +42,7 @@ fn event(i: usize, words: &str) -> String {
         _ => ("BestEffort", "0"),
     };
     format!(
-        r#"{{"i":{i},"op":"create","id":"{id}","pod":"{id}","qos":"{qos}","cpu_request_m":{request},"cpu_limit_m":{limit}}}"#
+        r#"{{"i":{i},"op":"create","id":"{id}","pod":"{id}","qos":"{qos}","cpu_request_m":{request},"cpu_limit_m":{limit}{named}}}"#
     )
 }
 
@@ -357,12 +362,17 @@ fn a_thousand_mistakes_are_not_all_listed() {
 }
 
 /// Random traces: a container that comes asks for a class and an amount; one that goes is one of those that came.
-fn events() -> impl Strategy<Value = Vec<(u8, u8)>> {
+pub(crate) fn events() -> impl Strategy<Value = Vec<(u8, u8)>> {
     prop::collection::vec((0u8..12, 0u8..30), 0..60)
 }
 
-/// The words of a random trace.
+/// A random trace.
 pub(crate) fn random_trace(events: &[(u8, u8)]) -> Trace {
+    random_trace_with(events, |_| "")
+}
+
+/// The same with words behind those of the container whose turn it is.
+pub(crate) fn random_trace_with(events: &[(u8, u8)], more: fn(&str) -> &'static str) -> Trace {
     let mut live: Vec<String> = Vec::new();
     let mut words = Vec::new();
     for (index, (choice, amount)) in events.iter().enumerate() {
@@ -378,7 +388,7 @@ pub(crate) fn random_trace(events: &[(u8, u8)]) -> Trace {
             9..=10 => format!("B {milli}"),
             _ => "E".to_owned(),
         };
-        words.push(format!("+c{index} {came}"));
+        words.push(format!("+c{index} {came}{}", more(&came)));
         live.push(format!("c{index}"));
     }
     trace(&words.iter().map(String::as_str).collect::<Vec<_>>())

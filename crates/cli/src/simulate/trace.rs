@@ -3,7 +3,7 @@
 //! Whether a trace makes sense does not depend on what places it: an id is in use from its create to its remove, also if the create is refused, and
 //! can be used again after that.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use bayplan_types::{Bytes, MilliCpu, QosClass};
@@ -62,6 +62,12 @@ impl Op {
 pub(crate) struct Wanted {
     /// Its pod.
     pub(crate) pod: String,
+    /// The pod's namespace.
+    pub(crate) namespace: String,
+    /// The pod's annotations.
+    pub(crate) annotations: BTreeMap<String, String>,
+    /// The pod's labels.
+    pub(crate) labels: BTreeMap<String, String>,
     /// The pod's class.
     pub(crate) qos: QosClass,
     /// CPU request.
@@ -95,6 +101,12 @@ struct RawEvent {
     op: String,
     id: String,
     pod: Option<String>,
+    #[serde(default = "default_namespace")]
+    namespace: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
     qos: Option<String>,
     cpu_request_m: Option<i64>,
     #[serde(default)]
@@ -103,6 +115,11 @@ struct RawEvent {
     mem_request: i64,
     #[serde(default)]
     mem_limit: i64,
+}
+
+/// That of containers for which a trace names none.
+fn default_namespace() -> String {
+    "default".to_owned()
 }
 
 /// Reads a trace; `path` is for messages only.
@@ -202,6 +219,9 @@ fn wanted(raw: &RawEvent, mistakes: &mut Vec<String>) -> Option<Wanted> {
     let some = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
     Some(Wanted {
         pod: raw.pod.clone().unwrap_or_else(|| raw.id.clone()),
+        namespace: raw.namespace.clone(),
+        annotations: raw.annotations.clone(),
+        labels: raw.labels.clone(),
         qos,
         cpu_request: some(cpu_request).map(MilliCpu).unwrap_or_default(),
         cpu_limit: some(raw.cpu_limit_m).map(MilliCpu),

@@ -1,7 +1,7 @@
 //! What types of groups name in the rest of the configuration: kinds of load, and types that they are made of. In: a configuration that was read. Out: the same with each
 //! load as it is defined, and every name that means nothing.
 
-use bayplan_node::groups::{Creation, GroupPlace, GroupType, Inside, Load, Size};
+use bayplan_node::groups::{Creation, GroupPlace, GroupType, Inside, Load, Most, Size};
 
 use crate::config::Config;
 
@@ -27,8 +27,30 @@ pub(crate) fn link(config: &mut Config) -> Vec<String> {
             ));
         }
     }
+    mistakes.extend(types.iter().filter_map(|kind| no_cpu_class(kind, config)));
+    mistakes.extend(types.iter().filter_map(too_many_from_the_start));
     config.groups = types.into();
     mistakes
+}
+
+fn no_cpu_class(kind: &GroupType, config: &Config) -> Option<String> {
+    let (name, class) = (&kind.name, kind.cpu_class.as_ref()?);
+    let known = config.cpu_classes.known();
+    config.cpu_classes.class(class).is_none().then(|| {
+        format!(
+            "`groups`: `{name}` has the `cpuClass` `{class}`, which is no class; known are {known}"
+        )
+    })
+}
+
+fn too_many_from_the_start(kind: &GroupType) -> Option<String> {
+    let (name, min) = (&kind.name, kind.instances.min);
+    match kind.instances.max {
+        Most::Count(max) if max < min => Some(format!(
+            "`groups`: `{name}`: `max` of `instances` is {max}, less than `min`, which is {min}"
+        )),
+        _ => None,
+    }
 }
 
 fn unknown(kind: &str, load: &Load, known: &[Load]) -> String {

@@ -139,10 +139,17 @@ pub(super) fn rdt(walk: &mut Walk<'_>, place: &Place, node: &Node) {
                 value,
                 Fate::holds("a class named like a QoS class is for all of that QoS class"),
             ),
-            "mode" => walk.note(&below, value, Fate::holds("full where resctrl is mounted")),
+            "mode" => walk.note(&below, value, rdt_mode(value)),
             "force" => walk.note(&below, value, Fate::lost("groups of others are never removed")),
             _ => walk.note(&below, value, Fate::lost("no key of goresctrl that is known here")),
         }
+    }
+}
+
+fn rdt_mode(node: &Node) -> Fate {
+    match text_of(node).unwrap_or_default().to_ascii_lowercase().as_str() {
+        "full" | "" => Fate::holds("full where resctrl is mounted"),
+        _ => Fate::lost("classes count where they are defined; leave `resctrl.partitions` out"),
     }
 }
 
@@ -158,6 +165,7 @@ fn rdt_options(walk: &mut Walk<'_>, place: &Place, node: &Node) {
                 let word = if text_of(value) == Some("true") { "off" } else { "auto" };
                 walk.take(&below, value, path("resctrl.monitor"), Yaml::text(word));
             }
+            "mode" => walk.note(&below, value, rdt_mode(value)),
             _ => walk.note(&below, value, Fate::lost("no option of goresctrl that is known here")),
         }
     }

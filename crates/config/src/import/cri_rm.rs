@@ -26,11 +26,7 @@ const RULES: &[Rule] = &[
     ("rdt", Call(rdt)),
     ("blockio.Classes", Call(block_io)),
     ("resource-manager.blockio.Classes", Call(default_block_io)),
-    ("resource-manager.control.page-migration", Lost(PAGES)),
-    (
-        "resource-manager.control",
-        Holds("whatever this machine can do is done; `bayplan check` says what it cannot"),
-    ),
+    ("resource-manager.control", Call(controllers)),
     ("cpu.classes", Call(cpu_classes)),
     ("logger.Debug", Convert("log", log_filter)),
     ("logger.Source", Holds("lines of the log name their module")),
@@ -45,6 +41,8 @@ const RULES: &[Rule] = &[
 ];
 
 const PAGES: &str = "the kernel moves idle memory: `memory.reclaim` with `memory.demotion`";
+const CONTROLLERS: &str =
+    "whatever this machine can do is done; `bayplan check` says what it cannot";
 const TRACING: &str =
     "no traces are recorded; `bayplan explain` and `bayplan journal` have each decision";
 const DUMP: &str = "messages are not dumped; `bayplan journal` has what was decided";
@@ -206,6 +204,20 @@ fn finish(walk: &mut Walk<'_>, chosen: Policy) {
             Yaml::text("topology-aware"),
             "For containers that no group takes.",
         ),
+    }
+}
+
+/// Controllers that were switched on or off; what they control has sections of its own, but for pages.
+fn controllers(walk: &mut Walk<'_>, place: &Place, node: &Node) {
+    if entries(node).is_empty() {
+        walk.note(place, node, Fate::holds(CONTROLLERS));
+    }
+    for (_, name, value) in entries(node) {
+        let fate = match name.eq_ignore_ascii_case("page-migration") {
+            true => Fate::lost(PAGES),
+            false => Fate::holds(CONTROLLERS),
+        };
+        walk.note(&place.below(name), value, fate);
     }
 }
 

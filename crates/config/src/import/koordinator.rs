@@ -49,43 +49,67 @@ pub(super) fn controller(walk: &mut Walk<'_>, document: &Document) {
     walk.document(CONTROLLER, document);
 }
 
-/// Suppression of best-effort pods is one knob of the rebalancer.
+/// Suppression of best-effort pods: `bestEffort` has the same rule as koordlet's suppression by quota.
 fn thresholds(walk: &mut Walk<'_>, place: &Place, node: &Node) {
-    const OTHERS: [&str; 10] = [
-        "idle",
-        "siblings",
-        "confine",
-        "burst",
-        "cache",
-        "bandwidth",
-        "move",
-        "memory",
-        "move-owner",
-        "evict",
-    ];
+    let is_on = is_true(node, "enable");
+    if is_on && scalar(node, "cpuSuppressThresholdPercent").is_none() {
+        walk.put(path(NODE_PERCENT), Yaml::text("65"), "Koordinator's default.");
+    }
     for (_, key, value) in entries(node) {
         let below = place.below(key);
         match key.as_str() {
-            "enable" if text_of(value) == Some("true") => {
-                walk.take(&below, value, path("rebalance.mode"), Yaml::text("act"));
-                let why = "Only suppression of BestEffort containers is turned, as koordlet does.";
-                let others = OTHERS.map(str::to_owned);
-                walk.put(path("rebalance.forbid"), Yaml::texts(others), why);
+            _ if !is_on => walk.note(&below, value, Fate::holds("not enabled")),
+            "enable" => walk.note(&below, value, Fate::Taken(NODE_PERCENT.to_owned())),
+            "cpuSuppressThresholdPercent" => {
+                walk.take(&below, value, path(NODE_PERCENT), Yaml::of(value));
             }
-            "enable" => walk.note(
-                &below,
-                value,
-                Fate::holds("nothing is turned unless `rebalance.mode` is act"),
-            ),
+            "cpuSuppressMinPercent" => {
+                let least =
+                    if text_of(value) == Some("0") { Yaml::text("1") } else { Yaml::of(value) };
+                walk.take(&below, value, path("bestEffort.floorPercent"), least);
+            }
+            "cpuSuppressPolicy" => walk.note(&below, value, suppress_policy(value)),
             key if key.starts_with("memoryEvict") || key.starts_with("cpuEvict") => {
                 walk.note(&below, value, Fate::lost("no pod is evicted for a threshold"));
             }
+            _ => walk.note(&below, value, Fate::lost("no threshold that is known here")),
+        }
+    }
+}
+
+const NODE_PERCENT: &str = "bestEffort.nodePercent";
+
+fn suppress_policy(node: &Node) -> Fate {
+    match text_of(node) {
+        Some("cfsQuota") => Fate::holds("BestEffort containers have a limit of CPU time together"),
+        _ => Fate::lost(
+            "BestEffort containers have a limit of CPU time together, and not fewer CPUs",
+        ),
+    }
+}
+
+/// `cpu.idle` is what Linux has for classes below others; the rest is Anolis OS's.
+fn cpu_qos(walk: &mut Walk<'_>, place: &Place, node: &Node, qos: &str) {
+    for (_, key, value) in entries(node) {
+        let below = place.below(key);
+        let is_best_effort = qos == "BestEffort";
+        match (key.as_str(), text_of(value)) {
+            ("enable", _) => {
+                walk.note(&below, value, Fate::holds("its keys count one by one"));
+            }
+            ("schedIdle", Some("1")) if is_best_effort => {
+                walk.take(&below, value, path("bestEffort.idle"), Yaml::text("true"));
+            }
+            ("schedIdle", Some("0")) => walk.note(&below, value, Fate::holds("0 is the default")),
+            ("groupIdentity", Some("-1")) if is_best_effort => walk.note(
+                &below,
+                value,
+                Fate::lost("needs Anolis OS; `bestEffort.idle` comes near it on other kernels"),
+            ),
             _ => walk.note(
                 &below,
                 value,
-                Fate::lost(
-                    "suppression follows what containers suffer, not a percentage of the node",
-                ),
+                Fate::lost("needs Anolis OS; CPU weights are those of requests"),
             ),
         }
     }
@@ -110,11 +134,7 @@ fn qos(walk: &mut Walk<'_>, place: &Place, node: &Node) {
                 "memoryQOS" => memory(walk, &below, part, qos),
                 "resctrlQOS" => resctrl(walk, &below, part, qos),
                 "blkioQOS" => block_io(walk, &below, part, qos),
-                "cpuQOS" => walk.note(
-                    &below,
-                    part,
-                    Fate::lost("needs Anolis OS; CPU weights are those of requests"),
-                ),
+                "cpuQOS" => cpu_qos(walk, &below, part, qos),
                 _ => walk.note(&below, part, Fate::lost("the network is not shared out")),
             }
         }

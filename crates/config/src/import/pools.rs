@@ -83,6 +83,10 @@ fn pod_pools(walk: &mut Walk<'_>, place: &Place, node: &Node) {
         }
         let place = place.writing(next_group(walk));
         walk.keys(POD_POOL, &place, item);
+        if let Some(most) = scalar(item, "MaxPods").filter(|it| *it != "0") {
+            let why = "a pod for which no pool has room is refused, and not put into `default`";
+            walk.note_text(&format!("{}.MaxPods, all full", place.key), most, Fate::lost(why));
+        }
         if scalar(item, "name") == Some("default") {
             let why = "The pool `default` takes the pods of no other pool.";
             walk.put(place.target("members.all"), Yaml::text("true"), why);
@@ -101,6 +105,9 @@ fn instances(walk: &mut Walk<'_>, place: &Place, node: &Node) {
     if text.parse::<u32>().is_ok() {
         let why = "All instances of a pool are there from the start.";
         walk.put(place.target("instances.min"), Yaml::text(text), why);
+    } else {
+        let why = "they are made when pods come; `min` in `instances` makes a number of them at the start";
+        walk.note_text(&format!("{}, from the start", place.key), text, Fate::lost(why));
     }
 }
 
@@ -130,7 +137,9 @@ fn dynamic_pools(walk: &mut Walk<'_>, place: &Place, node: &Node) {
 
 fn no_label(node: &Node) -> Fate {
     match text_of(node) {
-        Some("true") => Fate::lost("labels and taints of nodes are set by the cluster's operator"),
+        Some("true") => {
+            Fate::lost("`bayplan agent --publish cmk` sets label and taint of the node")
+        }
         _ => Fate::holds("nodes get no label and no taint"),
     }
 }

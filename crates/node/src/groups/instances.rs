@@ -375,18 +375,19 @@ impl Groups {
         is_over.then(|| format!("it has {} pods already", pods.len()))
     }
 
-    /// Where a container could go, the best first. `room` is the CPU time that a group has left.
+    /// Where a container could go, the best first. `has_like`: a group has a member with the same key. `room` is the CPU time that it has left.
     pub(crate) fn choices(
         &self,
         kind: &GroupType,
         spec: &NewContainer,
         may_be_new: bool,
+        has_like: impl Fn(ContainerId) -> bool,
         room: impl Fn(ContainerId) -> i64,
     ) -> Vec<Choice> {
         let (owner, by) = (spec.pod.owner(), &kind.instances);
         let key = key_of(&by.by, spec);
         let has_key = self.of_kind(&kind.name).any(|(_, it)| it.key == key);
-        // Where there can be no more of them, containers with different keys are together.
+        // Where there can be no more of them, containers with different keys are together, and those with the same one still.
         let is_any = !has_key && !may_be_new && by.by != InstanceKey::Type;
         let fitting = self.of_kind(&kind.name).filter(|(_, it)| is_any || it.key == key);
         let mut ranked: Vec<_> = fitting
@@ -404,7 +405,9 @@ impl Groups {
                 // Whether it is better than a new one.
                 let is_own = (has_pod && !by.spreads_pods) || (by.per_namespace && has_namespace);
                 let is_better = is_own || is_empty || !(by.prefers_new || apart);
-                let rank = (has_pod == by.spreads_pods, apart, order, members().count(), it.number);
+                let is_like = !is_any || has_like(id);
+                let pods = has_pod == by.spreads_pods;
+                let rank = (!is_like, pods, apart, order, members().count(), it.number);
                 (!is_better, rank, id)
             })
             .collect();

@@ -89,7 +89,9 @@ impl NodeState {
         let may_be_new = kind
             .at_most(allocatable)
             .is_none_or(|most| self.groups.of_kind(&kind.name).count() < most);
-        let choices = self.groups.choices(&kind, spec, may_be_new, |group| self.room_in(group));
+        let has_like = |group| self.has_like(group, &kind, spec);
+        let room = |group| self.room_in(group);
+        let choices = self.groups.choices(&kind, spec, may_be_new, has_like, room);
         let mut refused = format!("there can be no more groups of `{}`", kind.name);
         for choice in choices {
             let before = self.ungrouped();
@@ -118,6 +120,14 @@ impl NodeState {
         let requested = self.groups.requested(group).0;
         let signed = |milli: u64| i64::try_from(milli).unwrap_or(i64::MAX);
         signed(has).saturating_sub(signed(requested))
+    }
+
+    /// Whether a group has a member with the key of this container.
+    fn has_like(&self, group: ContainerId, kind: &GroupType, spec: &NewContainer) -> bool {
+        let key = Groups::key_for(kind, spec);
+        let members = self.groups.members.iter().filter(|(_, it)| it.group == group);
+        let mut specs = members.filter_map(|(id, _)| Some(&self.containers.get(id)?.spec));
+        specs.any(|it| Groups::key_for(kind, it) == key)
     }
 
     fn try_choice(

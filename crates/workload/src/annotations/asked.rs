@@ -13,6 +13,8 @@ use crate::resources::ExactRequests;
 pub struct Asked {
     /// About the split into exclusive and shared CPUs.
     pub prefer_shared_cpus: Option<bool>,
+    /// A container owns the whole CPUs that it requests, whatever the QoS class of its pod, where it may use no more.
+    pub owns_requested: bool,
     /// Each container has the QoS class that its own resources make.
     pub has_own_qos: bool,
     /// About the reserved CPUs.

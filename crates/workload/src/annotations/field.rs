@@ -195,7 +195,10 @@ impl Field {
     pub(super) fn copy(self, from: &Asked, to: &mut Asked) {
         match self {
             Field::Requests => to.requests.clone_from(&from.requests),
-            Field::PreferSharedCpus => to.prefer_shared_cpus = from.prefer_shared_cpus,
+            Field::PreferSharedCpus => {
+                to.prefer_shared_cpus = from.prefer_shared_cpus;
+                to.owns_requested = from.owns_requested;
+            }
             Field::OwnQos => to.has_own_qos = from.has_own_qos,
             Field::IsReserved => to.prefer_reserved_cpus = from.prefer_reserved_cpus,
             Field::Siblings => to.wishes.cpus.siblings = from.wishes.cpus.siblings,

@@ -43,7 +43,7 @@ pub static FOREIGN: &[Foreign] = &[
     Foreign {
         name: QOS,
         values: "label; LSE, LSR, LS, BE, SYSTEM",
-        meaning: "LSE: exclusive CPUs and idle siblings (requests.lseIdleSiblings); LSR: exclusive CPUs, as with lend besteffort; LS, BE: shared CPUs; SYSTEM: reserved CPUs, where `permissions` allow it",
+        meaning: "LSE, LSR: exclusive CPUs, in pods of other classes than Guaranteed for containers with whole CPUs as request and limit; LSE: and idle siblings (requests.lseIdleSiblings); LSR: as with lend besteffort; LS, BE: shared CPUs; SYSTEM: reserved CPUs, where `permissions` allow it",
         fills: &[Field::PreferSharedCpus, Field::Siblings, Field::IsReserved, Field::Lends],
     },
     Foreign {
@@ -313,13 +313,13 @@ fn set_qos(
 ) -> Result<Outcome, &'static str> {
     match value {
         "LSE" => {
-            asked.prefer_shared_cpus = Some(false);
+            (asked.prefer_shared_cpus, asked.owns_requested) = (Some(false), true);
             if !lse_uses_siblings {
                 asked.wishes.cpus.siblings = Siblings::Idle;
             }
         }
         "LSR" => {
-            asked.prefer_shared_cpus = Some(false);
+            (asked.prefer_shared_cpus, asked.owns_requested) = (Some(false), true);
             asked.tuning.lends = Some(true);
         }
         "LS" | "BE" => asked.prefer_shared_cpus = Some(true),

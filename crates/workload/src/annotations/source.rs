@@ -11,6 +11,7 @@ use super::names::{Lookup, look_up};
 use super::table::{self, KEYS};
 use super::values::shown;
 use super::warnings::annotation;
+use crate::cmk::INFRA;
 use crate::container::NewContainer;
 
 /// Looks for names in what a pod says, which is sorted once at most.
@@ -46,7 +47,15 @@ impl<'a> Sources<'a> {
         let facts = self.container.facts.as_deref().filter(|_| field == Field::CpuClass);
         let resource =
             extended::requested(facts).map(|(name, _)| format!("resource `{}`", shown(name, 80)));
-        resource.or_else(|| foreign.find_map(|it| self.said_by(it)))
+        let said = resource.or_else(|| foreign.find_map(|it| self.said_by(it)));
+        said.or_else(|| (field == Field::IsReserved).then(|| self.infra()).flatten())
+    }
+
+    /// CMK's pool of reserved CPUs.
+    fn infra(&self) -> Option<String> {
+        let isolate = self.container.cmk.as_ref()?.as_ref().ok()?;
+        let text = format!("the pool `{INFRA}` of `cmk isolate` (STP_POOL)");
+        (isolate.pool == INFRA).then_some(text)
     }
 
     fn lookup(&self) -> &Lookup<'a> {

@@ -198,6 +198,32 @@ fn amplified_requests_of_sharers_are_divided() {
     }
 }
 
+/// Koordinator's LSE and LSR are for pods of any QoS class; its webhook wants whole CPUs, and the limit to be the request.
+#[test]
+fn lse_and_lsr_own_what_they_may_use_whatever_the_class_of_their_pod() {
+    use QosClass::{BestEffort, Burstable};
+    let owns = |cpus| Demand::new(cpus, None);
+    let shares = |milli| Demand::new(0, Some(MilliCpu(milli)));
+    for (class, qos, resources, expected) in [
+        ("LSE", Burstable, cpu(3072, 300_000), owns(3)),
+        ("LSR", Burstable, cpu(2048, 200_000), owns(2)),
+        ("LSR", Burstable, cpu(2048, 300_000), shares(2000)),
+        ("LSR", Burstable, cpu(2048, -1), shares(2000)),
+        ("LSE", Burstable, cpu(1536, 150_000), shares(1500)),
+        ("LSE", BestEffort, cpu(2, -1), shares(0)),
+        ("LS", Burstable, cpu(3072, 300_000), shares(3000)),
+        ("", Burstable, cpu(3072, 300_000), shares(3000)),
+    ] {
+        let labels = [("koordinator.sh/qosClass".to_owned(), class.to_owned())].into();
+        let pod = Pod { qos: Some(qos), labels, ..Pod::default() };
+        let container = NewContainer { pod, resources, ..NewContainer::default() };
+        let rules = RequestRules::default();
+        let (request, _) =
+            derive_request(ContainerId(1), &container, &rules, Hardware::default(), []);
+        assert_eq!(request.demand, expected, "{class} {qos:?} {resources:?}");
+    }
+}
+
 /// What is still to come of the pod is in the same CPU time as the container's demand; CPUs that its other containers may own are not amplified.
 #[test]
 fn the_amplified_rest_of_a_pod_is_divided() {

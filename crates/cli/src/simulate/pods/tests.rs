@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bayplan_daemon::config::Config;
+use bayplan_daemon::config::{Config, parse_config};
 use bayplan_daemon::new_state;
 use bayplan_topology::{derive, parse_machine};
 use expect_test::{Expect, expect};
@@ -142,14 +142,57 @@ fn what_is_no_pod_is_told_with_its_place() {
 
 /// What the command prints.
 fn simulated(machine: &str, text: &str) -> String {
+    simulated_under(&Config::default(), machine, text)
+}
+
+fn simulated_under(config: &Config, machine: &str, text: &str) -> String {
     let topology = derive(&parse_machine(machine).unwrap()).unwrap();
-    let state = new_state(&Config::default(), &topology).unwrap();
+    let state = new_state(config, &topology).unwrap();
     let placed = place_pods(state, parse_pods(Path::new("pod.yaml"), text).unwrap());
     let mut shown: String = placed.explanations.iter().map(render).collect();
     if !placed.refused.is_empty() {
         shown.push_str(&format!("bayplan: no place for {}\n", placed.refused.join(", ")));
     }
     shown
+}
+
+/// A pod of CMK says it in its command, also in that of a shell, and by its extended resource.
+#[test]
+fn words_of_cmk_and_extended_resources_count() {
+    let groups = "
+reservedCpus: \"0\"
+groups:
+- {name: exclusive, size: {list: [\"1\", \"2\", \"5\"]}, inside: slots}
+- {name: shared, size: {list: [\"3\"]}, members: {all: true}}
+";
+    let pod = r#"
+kind: Pod
+metadata: {name: a}
+spec:
+  containers:
+  - name: two
+    command: [/bin/bash, -c]
+    args: ["/opt/bin/cmk isolate --conf-dir=/etc/cmk --pool=exclusive --socket-id=0 app -x"]
+    resources: {limits: {cmk.intel.com/exclusive-cores: 2}}
+  - {name: one, env: [{name: STP_POOL, value: exclusive}]}
+  - {name: infra, command: [cmk, isolate, --pool=infra, app]}
+  - {name: other, command: [app]}
+"#;
+    let config = parse_config(Path::new("f"), groups).unwrap();
+    let shown = simulated_under(&config, "pack:2 numa:1 core:4 pu:1", pod);
+    let told = shown.lines().filter(|it| !it.starts_with(' ') || it.contains("running"));
+    let warned = shown.lines().filter(|it| it.contains("warning"));
+    expect![[r#"
+        default/a/two: on exclusive CPUs inside its group in package 0
+          now      running on CPUs 1-2, owns 1-2, memory nodes 0
+        default/a/one: on exclusive CPUs inside its group in package 1
+          now      running on CPUs 5, owns 5, memory nodes 1
+        default/a/infra: placed in package 1
+          now      running on CPUs 4,6-7, memory nodes 1
+        default/a/other: on the CPUs of its group in package 0
+          now      running on CPUs 3, memory nodes 0
+          warning  the pool `infra` of `cmk isolate` (STP_POOL) is not allowed in namespace `default` (`permissions` in the configuration); ignored"#]]
+    .assert_eq(&told.chain(warned).collect::<Vec<_>>().join("\n"));
 }
 
 const COMMAND: &str = "$ bayplan simulate --machine '";

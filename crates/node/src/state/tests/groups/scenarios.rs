@@ -215,6 +215,41 @@ fn zones_of_namespaces_with_exclusive_containers() {
     );
 }
 
+/// `numa-namespace=2` of CPU Control Plane Manager: where there are more namespaces than zones, some have one together, and each keeps to its own.
+#[test]
+fn a_namespace_stays_in_one_zone_where_several_have_it_together() {
+    check(
+        ("pack:1 numa:3 core:4 pu:1 mem:3", "0"),
+        &[GroupType {
+            members: of_namespaces("team-*"),
+            instances: Instances {
+                by: InstanceKey::Namespace,
+                max: Most::Count(2),
+                ..Instances::default()
+            },
+            ..kind("zone", Size::Domain(Level::NumaNode))
+        }],
+        &[
+            "team-a/p/c 500",
+            "team-b/q/c 1000",
+            "team-c/r/c 3000",
+            "team-c/s/c 100",
+            "team-b/t/c 100",
+            "team-c/u/c 100",
+        ],
+        expect![[r#"
+            team-a/p/c 500: on 4-7
+            team-b/q/c 1000: on 8-11
+            team-c/r/c 3000: on 4-7
+            team-c/s/c 100: on 4-7
+            team-b/t/c 100: on 8-11
+            team-c/u/c 100: on 4-7
+              zone[0] team-a: 4-7, team-a/p/c on 4-7, team-c/r/c on 4-7, team-c/s/c on 4-7, team-c/u/c on 4-7
+              zone[1] team-b: 8-11, team-b/q/c on 8-11, team-b/t/c on 8-11
+        "#]],
+    );
+}
+
 /// CMK's exclusive pool: as many slots as `CMK_NUM_CORES` would say come by the request here; a pod that finds none is refused, and slots are free when their container ends.
 #[test]
 fn slots_are_given_back_when_their_container_ends() {

@@ -1,0 +1,154 @@
+//! Types of groups held against a machine. In: a configuration, the machine. Out: what of the types cannot be had there, and members that no type gets.
+
+use bayplan_allocator::Pools;
+use bayplan_allocator::policy::pools;
+use bayplan_node::groups::{GroupType, Inside, Size};
+use bayplan_topology::Topology;
+use bayplan_types::CpuSet;
+
+use crate::config::Config;
+use crate::finding::{Finding, Severity, finding};
+
+/// What is odd about the types of groups on this machine.
+pub(crate) fn check_groups(config: &Config, topology: &Topology) -> Vec<Finding> {
+    let division = config.division();
+    let reserved = division.reserved_on(topology);
+    // That it does not suit the machine is another finding.
+    let Ok(pools) = pools(&division.machine(topology), config.policy, &reserved) else {
+        return Vec::new();
+    };
+    let types = &config.groups;
+    let mut messages: Vec<String> =
+        types.iter().flat_map(|kind| of_type(kind, &pools, topology)).collect();
+    messages.extend(too_many(types, &pools));
+    messages.extend(without_members(types));
+    let found = messages.into_iter();
+    found.map(|message| finding("groups", Severity::Warning, message)).collect()
+}
+
+fn of_type(kind: &GroupType, pools: &Pools, topology: &Topology) -> Vec<String> {
+    let name = &kind.name;
+    let has = pools.allocatable().len();
+    match &kind.size {
+        Size::List(lists) => {
+            let mut listed = CpuSet::new();
+            lists.iter().for_each(|list| listed.union_with(list));
+            let missing = listed.difference(topology.cpus());
+            let taken = listed.intersection(topology.cpus()).difference(&had(kind, lists, pools));
+            let told = [(missing, "not online here"), (taken, "reserved, or not for containers")];
+            let told = told.into_iter().filter(|(cpus, _)| !cpus.is_empty());
+            let text = |(cpus, why)| {
+                format!("CPUs {cpus} in the list of `{name}` are {why}; its group is smaller")
+            };
+            told.map(text).collect()
+        }
+        Size::Requests { min: least, .. } | Size::Fixed(least) if *least > has => vec![format!(
+            "a group of `{name}` needs {least} CPUs, and containers can have {has} here: there will be none"
+        )],
+        Size::Requests { .. } | Size::Fixed(_) | Size::Domain(_) => Vec::new(),
+    }
+}
+
+/// What groups can have of these lists. Slots are one group.
+fn had(kind: &GroupType, lists: &[CpuSet], pools: &Pools) -> CpuSet {
+    let union = |mut all: CpuSet, list: &CpuSet| {
+        all.union_with(list);
+        all
+    };
+    match kind.inside {
+        Inside::Slots => pools.ownable(&lists.iter().fold(CpuSet::new(), union)),
+        _ => {
+            lists.iter().map(|it| pools.ownable(it)).fold(CpuSet::new(), |all, it| union(all, &it))
+        }
+    }
+}
+
+/// Groups that are always there, where they need more CPUs than there are.
+fn too_many(types: &[GroupType], pools: &Pools) -> Option<String> {
+    let needed = |kind: &GroupType| match &kind.size {
+        Size::Requests { min, .. } => kind.always() * (*min).max(1),
+        Size::Fixed(size) => kind.always() * size,
+        Size::List(lists) => had(kind, lists, pools).len(),
+        Size::Domain(_) => 0,
+    };
+    let (needed, has) = (types.iter().map(needed).sum::<usize>(), pools.allocatable().len());
+    (needed > has).then(|| {
+        format!("those that are always there need {needed} CPUs, and containers can have {has} here: some will be missing")
+    })
+}
+
+/// Types behind one that takes all containers.
+fn without_members(types: &[GroupType]) -> Vec<String> {
+    let Some(at) = types.iter().position(|kind| kind.members.all) else { return Vec::new() };
+    let (before, behind) = types.split_at(at + 1);
+    let takes_some = |kind: &&GroupType| {
+        let members = &kind.members;
+        members.all || !members.namespaces.is_empty() || !members.conditions.is_empty()
+    };
+    let all = before.last().map(|kind| kind.name.as_str()).unwrap_or_default();
+    let text = |kind: &GroupType| {
+        format!(
+            "the `members` of `{}` are taken by `{all}`, which stands before it and takes all",
+            kind.name
+        )
+    };
+    behind.iter().filter(takes_some).map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bayplan_topology::{derive, parse_machine};
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::config::parse_config;
+
+    fn check(groups: &str, expected: Expect) {
+        let topology = derive(&parse_machine("numa:2 core:4 pu:1 offline:7").unwrap()).unwrap();
+        let text = format!("reservedCpus: '0'\ngroups:\n{groups}\n");
+        let config = parse_config(Path::new("f"), &text).unwrap();
+        let found = check_groups(&config, &topology).into_iter();
+        expected.assert_eq(&found.map(|it| it.message + "\n").collect::<String>());
+    }
+
+    #[test]
+    fn what_cannot_be_had_on_the_machine_is_told() {
+        check("- {name: a}\n- {name: b, size: {list: ['1-2', '3']}}", expect![""]);
+        check(
+            "- {name: a, size: {list: ['0-1', '6-9']}}",
+            expect![[r#"
+                CPUs 7-9 in the list of `a` are not online here; its group is smaller
+                CPUs 0 in the list of `a` are reserved, or not for containers; its group is smaller
+            "#]],
+        );
+        check(
+            "- {name: a, size: {fixed: 7}}\n- {name: b, size: {requests: {min: 6}}}",
+            expect![[r#"
+                a group of `a` needs 7 CPUs, and containers can have 6 here: there will be none
+            "#]],
+        );
+        check(
+            "- {name: a, size: {fixed: 2}, instances: {min: 2}}\n- {name: b, size: {list: ['1-3']}}",
+            expect![[r#"
+                those that are always there need 7 CPUs, and containers can have 6 here: some will be missing
+            "#]],
+        );
+    }
+
+    #[test]
+    fn types_that_get_no_member_are_told() {
+        check(
+            "- {name: a, members: {namespaces: [x]}}\n- {name: b, members: {all: true}}\n- {name: c}",
+            expect![""],
+        );
+        check(
+            "- {name: b, members: {all: true}}\n- {name: c, members: {namespaces: [x]}}\n- {name: d}\n- {name: e, members: {all: true}}",
+            expect![[r#"
+                the `members` of `c` are taken by `b`, which stands before it and takes all
+                the `members` of `e` are taken by `b`, which stands before it and takes all
+            "#]],
+        );
+    }
+}
