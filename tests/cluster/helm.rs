@@ -176,15 +176,25 @@ fn wrong_values_are_refused(helm: &Helm) {
 }
 
 fn metrics_are_served_where_asked_for(helm: &Helm) {
-    let [enabled, monitored] = ["metrics.enabled=true", "metrics.podMonitor.enabled=true"];
-    let made = helm.template(&[enabled, monitored]);
-    for file in ["metrics.yaml", "pod-monitor.yaml"] {
+    let [enabled, monitored, mapped] =
+        ["metrics.enabled=true", "metrics.podMonitor.enabled=true", "metrics.map.enabled=true"];
+    let made = helm.template(&[enabled, monitored, mapped]);
+    for file in ["metrics.yaml", "pod-monitor.yaml", "map.yaml"] {
         for (name, object) in manifests(file) {
             assert_eq!(made.get(&name), Some(&object), "{file}: {name}");
         }
     }
-    let refused = helm.run(&[&["template"], &RELEASE[..], &["--set", monitored]].concat());
-    assert!(refused.expect_err("nothing to scrape").contains("metrics"));
+    for alone in [monitored, mapped] {
+        let refused = helm.run(&[&["template"], &RELEASE[..], &["--set", alone]].concat());
+        assert!(refused.expect_err("nothing is served").contains("metrics"), "{alone}");
+    }
+    for (values, is_there) in [(&[enabled, mapped][..], true), (&[enabled], false)] {
+        let made = helm.template(values);
+        let agent = &made["DaemonSet/bayplan-agent"]["spec"]["template"]["spec"]["containers"][0];
+        let has_map = agent["args"].as_array().unwrap().iter().any(|it| it == "--map");
+        assert_eq!(has_map, is_there, "{agent}");
+        assert_eq!(made.contains_key("ClusterRole/bayplan-map-reader"), is_there, "{values:?}");
+    }
     for is_checked in [false, true] {
         let by = format!("metrics.certManager={is_checked}");
         let made = helm.template(&[enabled, monitored, &by]);

@@ -193,7 +193,7 @@ impl World {
         fs::create_dir_all(&features).unwrap();
         command.arg("--feature-labels").arg("--profiles").arg(profiles);
         command.arg("--features-dir").arg(features);
-        command.arg("--metrics").arg(self.metrics.to_string());
+        command.arg("--metrics").arg(self.metrics.to_string()).arg("--map");
         command.env("BAYPLAN_LOG", "debug,hyper_util=info");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.unwrap());
         self.agent = Some(command.spawn().unwrap());

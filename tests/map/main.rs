@@ -11,6 +11,7 @@ mod node;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixStream};
@@ -253,6 +254,46 @@ async fn the_control_socket_has_it_too() {
     let mut answer = String::new();
     soon(stream.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    node.stop().await;
+}
+
+/// Status and body of an answer below the part of the socket that is for clients that show it to others.
+async fn opened(node: &Node, path: &str) -> (u16, String) {
+    let opened = bayplan_daemon::open_control(&node.control_socket(), path).await.unwrap();
+    let (head, body) = opened.into_parts();
+    let chunks = soon(body.into_data_stream().map(Result::unwrap).collect::<Vec<_>>()).await;
+    (head.status.as_u16(), String::from_utf8(chunks.concat()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_control_socket_has_what_is_on_loopback_apart() {
+    let mut node = Node::start(MACHINE, |config| config.metrics_address = None).await;
+    node.launch("web", 2).await;
+    for (path, expected) in [
+        ("/loopback/map", 200),
+        ("/loopback/map/app.js", 200),
+        ("/loopback/map/..%2F..%2Fapi%2Fv1%2Fexplain", 404),
+        ("/loopback/api/v1/map/about?name=default/web/app", 200),
+        ("/loopback/api/v1/explain?name=default/web/app", 404),
+        ("/loopback/api/v1/../../../api/v1/explain?name=default/web/app", 404),
+        ("/loopback/api/v1/config/cluster", 404),
+        ("/api/v1/explain?name=default/web/app", 200),
+    ] {
+        let (status, body) = opened(&node, path).await;
+        assert_eq!(status, expected, "{path}: {body}");
+    }
+    for path in ["/loopback/api/v1/map/what-if?name=x", "/loopback/api/v1/mode?to=draining"] {
+        let socket = node.control_socket();
+        let posted = bayplan_daemon::ask_control(&socket, "POST", path, String::new()).await;
+        assert!(matches!(posted.unwrap().0, 404 | 405), "{path}");
+    }
+    // A stream comes as it is made, and ends with what reads it.
+    let path = "/loopback/api/v1/map/events";
+    let opened = bayplan_daemon::open_control(&node.control_socket(), path).await.unwrap();
+    let mut chunks = opened.into_body().into_data_stream();
+    let first = soon(chunks.next()).await.unwrap().unwrap();
+    assert!(first.starts_with(b"event: map\n"), "{first:?}");
+    drop(chunks);
     node.stop().await;
 }
 

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use bayplan_cluster::{
-    AgentOptions, Answer, Daemon, FeatureOptions, Method, MetricsOptions, serve_metrics,
+    AgentOptions, Answer, Daemon, DaemonStream, FeatureOptions, Method, MetricsOptions,
+    serve_metrics,
 };
 use bayplan_config::shared_schema;
-use bayplan_daemon::{ask_control, serve_scrapes};
+use bayplan_daemon::{ask_control, open_control, serve_scrapes};
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
@@ -35,6 +36,13 @@ impl Daemon for Socket {
     }
 }
 
+impl DaemonStream for Socket {
+    async fn open(&self, path: &str) -> Result<bayplan_cluster::DaemonAnswer, String> {
+        let opened = open_control(&self.0, path).await;
+        opened.map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+    }
+}
+
 /// Log lines of what runs in the cluster, at the levels of `BAYPLAN_LOG`.
 pub(crate) fn log_to_stderr() -> anyhow::Result<()> {
     let filter = std::env::var("BAYPLAN_LOG").unwrap_or_else(|_| LOG.to_owned());
@@ -55,6 +63,7 @@ pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::
         listen,
         node: options.node.clone(),
         certificate: options.metrics_certificate.clone(),
+        has_map: options.map,
     });
     let options = AgentOptions {
         node: options.node.clone(),

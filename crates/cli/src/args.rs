@@ -307,6 +307,9 @@ pub(crate) struct AgentOptions {
     /// A directory with tls.crt and tls.key for that, which another program renews; otherwise the agent makes a certificate that is signed by itself
     #[arg(long, value_name = "DIR", requires = "metrics")]
     pub(crate) metrics_certificate: Option<PathBuf>,
+    /// Serve the daemon's live map beside them, to tokens that the API server lets `get` the path /map; a browser is asked for one
+    #[arg(long, requires = "metrics")]
+    pub(crate) map: bool,
     /// Take back what was published of this node, and end; needs no daemon, but the rights of an administrator
     #[arg(long, conflicts_with = "publish")]
     pub(crate) withdraw: bool,

@@ -51,7 +51,7 @@ pub use daemon::{Answer, Daemon, Diff, Method};
 pub use event::{EventSink, PodEvent};
 pub use feature_publisher::FeatureOptions;
 pub use foreign::{Accepted, Convert, Converted, Question, System};
-pub use metrics::{MetricsOptions, serve_metrics};
+pub use metrics::{DaemonAnswer, DaemonStream, MetricsOptions, serve_metrics};
 pub use mistake::locate;
 pub use object::{ConfigObject, NodeCondition, NodeObject, OwnedKeys};
 pub use part::Part;

@@ -1,22 +1,25 @@
-//! `bayplan agent --metrics`: the node's metrics over TLS. In: scrapes with a bearer token, the daemon's metrics from its control socket. Out: these and the agent's own, to
-//! what the cluster lets read `/metrics`.
+//! `bayplan agent --metrics`: the node's metrics over TLS, and its live map where that is chosen ([`map`]). In: scrapes with a bearer token, the daemon's metrics from its
+//! control socket. Out: these and the agent's own, to what the cluster lets read `/metrics`.
 //!
 //! The daemon has no token and does not speak with the API server, so the agent asks that for it ([`gate`]). Nothing is served unchecked: without an answer of the API
 //! server a scrape is refused. Whatever is missing here is waited for, and the agent does everything else meanwhile.
 
+mod access;
 mod gate;
+mod map;
 mod own_certificate;
+mod session;
 mod tally;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use jiff::Timestamp;
@@ -24,9 +27,11 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
-use self::gate::{Gate, Verdict};
+use self::access::{Access, bearer_token};
+use self::gate::{Gate, Right};
+pub use self::map::{DaemonAnswer, DaemonStream};
 use self::own_certificate::Own;
-use self::tally::{Outcome, Tally};
+use self::tally::{Counts, Outcome, Tally};
 use crate::daemon::{Answer, Daemon, Method};
 use crate::said::Said;
 use crate::webhook::{Certificate, TlsListener, client, follow_files, read_files};
@@ -39,8 +44,6 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 /// Prometheus waits 10 s by default; the check of the token is in it, too.
 const DAEMON_MAX: Duration = Duration::from_secs(4);
-/// Longer tokens are refused without a question.
-const TOKEN_MAX: usize = 16 << 10;
 
 /// What it is told on the command line.
 #[derive(Clone, Debug)]
@@ -51,12 +54,14 @@ pub struct MetricsOptions {
     pub node: String,
     /// A directory with `tls.crt` and `tls.key` that another program renews; `None`: it makes its own certificate.
     pub certificate: Option<PathBuf>,
+    /// Whether it serves the live map, too.
+    pub has_map: bool,
 }
 
 /// Runs until the process ends. `serve` answers HTTP on a listener by these routes, within limits for connections.
 pub async fn serve_metrics<F: Future<Output = ()>>(
     options: MetricsOptions,
-    daemon: impl Daemon,
+    daemon: impl Daemon + DaemonStream,
     serve: impl FnOnce(TlsListener, Router) -> F,
 ) {
     let certificate = Certificate::default();
@@ -77,8 +82,8 @@ pub async fn serve_metrics<F: Future<Output = ()>>(
         Some(dir) => drop(tokio::spawn(follow_files(dir, certificate))),
         None => drop(tokio::spawn(renew_own(options.node, certificate))),
     }
-    tracing::info!(address = %options.listen, "serving metrics");
-    serve(listener, routes(client, daemon)).await;
+    tracing::info!(address = %options.listen, map = options.has_map, "serving metrics");
+    serve(listener, routes(client, daemon, options.has_map)).await;
 }
 
 async fn prepare(
@@ -116,67 +121,32 @@ async fn renew_own(node: String, certificate: Certificate) {
 
 /// What the handler needs.
 struct Scrapes<D> {
-    gate: Gate,
-    daemon: D,
+    access: Access,
+    daemon: Arc<D>,
     tally: Tally,
-    said: Mutex<Said>,
 }
 
-fn routes(client: Client, daemon: impl Daemon) -> Router {
-    let scrapes = Scrapes {
-        gate: Gate::new(client),
-        daemon,
-        tally: Tally::default(),
-        said: Mutex::default(),
+fn routes(client: Client, daemon: impl Daemon + DaemonStream, has_map: bool) -> Router {
+    let (gate, daemon) = (Arc::new(Gate::new(client)), Arc::new(daemon));
+    let (scrapes, map) = (Arc::<Counts>::default(), has_map.then(Arc::<Counts>::default));
+    let router = match &map {
+        Some(counts) => map::routes(Access::new(&gate, Right::Map, counts), Arc::clone(&daemon)),
+        None => Router::new(),
     };
-    Router::new().route("/metrics", get(answer)).with_state(Arc::new(scrapes))
+    let access = Access::new(&gate, Right::Metrics, &scrapes);
+    let scrapes = Scrapes { access, daemon, tally: Tally { scrapes, map } };
+    let own = Router::new().route("/metrics", get(answer)).with_state(Arc::new(scrapes));
+    router.merge(own)
 }
 
 async fn answer<D: Daemon>(State(scrapes): State<Arc<Scrapes<D>>>, headers: HeaderMap) -> Response {
-    match scrapes.check(&headers).await {
+    match scrapes.access.check(bearer_token(&headers)).await {
         Ok(()) => scrapes.read().await,
-        Err(refused) => refused,
+        Err(refused) => refused.into_response(),
     }
 }
 
 impl<D: Daemon> Scrapes<D> {
-    /// The answer is an error where the scraper may not read.
-    async fn check(&self, headers: &HeaderMap) -> Result<(), Response> {
-        let verdict = match bearer_token(headers) {
-            Some(token) => self.gate.judge(token).await,
-            None => Ok(Verdict::Unauthenticated),
-        };
-        let (outcome, status, text) = match verdict {
-            Ok(Verdict::Allowed) => {
-                self.said().is_over("review");
-                return Ok(());
-            }
-            Ok(Verdict::Unauthenticated) => {
-                let text = "metrics are for bearer tokens of the cluster\n".to_owned();
-                (Outcome::Unauthenticated, StatusCode::UNAUTHORIZED, text)
-            }
-            Ok(Verdict::Forbidden { user }) => {
-                let text = format!("{user} may not get /metrics\n");
-                (Outcome::Forbidden, StatusCode::FORBIDDEN, text)
-            }
-            Err(error) => {
-                let text = format!("the API server does not check the token: {error:#}");
-                if self.said().is_news("review", &text) {
-                    tracing::warn!("metrics are refused: {text}");
-                }
-                let text = "the API server does not check the token\n".to_owned();
-                (Outcome::Unchecked, StatusCode::SERVICE_UNAVAILABLE, text)
-            }
-        };
-        self.tally.count(outcome);
-        let mut refused = (status, text).into_response();
-        if status == StatusCode::UNAUTHORIZED {
-            let challenge = HeaderValue::from_static("Bearer");
-            refused.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-        }
-        Err(refused)
-    }
-
     /// Metrics of daemon and agent; those of the agent alone would look like a daemon that works.
     async fn read(&self) -> Response {
         let asked = self.daemon.ask(Method::Get, "/metrics", String::new());
@@ -186,31 +156,17 @@ impl<D: Daemon> Scrapes<D> {
             Ok(Err(error)) => error,
             Err(_) => format!("no answer within {} s", DAEMON_MAX.as_secs()),
         };
-        self.tally.count(Outcome::DaemonAway);
+        self.tally.scrapes.count(Outcome::DaemonAway);
         (StatusCode::SERVICE_UNAVAILABLE, format!("the daemon is away: {problem}\n"))
             .into_response()
     }
 
     fn answered(&self, answer: Answer) -> Response {
-        self.tally.count(Outcome::Answered);
+        self.tally.scrapes.count(Outcome::Answered);
         let mut body = answer.body;
         body.extend(self.tally.render().into_bytes());
         ([(header::CONTENT_TYPE, PLAIN_TEXT)], body).into_response()
     }
-
-    fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Of a request with exactly one `Authorization`.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let mut all = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(value), None) = (all.next(), all.next()) else { return None };
-    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-    let token = token.trim();
-    let is_good = scheme.eq_ignore_ascii_case("bearer") && (1..=TOKEN_MAX).contains(&token.len());
-    is_good.then_some(token)
 }
 
 #[cfg(test)]

@@ -471,6 +471,14 @@ pub(crate) fn routes(reach: Reach, api: Api) -> Router {
     served.fold(Router::new(), add).layer(Extension(reach)).with_state(api)
 }
 
+/// Below it, the control socket has what is on loopback.
+const LOOPBACK: &str = "/loopback";
+
+/// What the control socket serves. A client that shows others what they might see on the node's loopback asks below [`LOOPBACK`], and cannot tell them more.
+pub(crate) fn control_routes(api: Api) -> Router {
+    routes(Reach::Socket, api.clone()).nest(LOOPBACK, routes(Reach::Loopback, api))
+}
+
 async fn metrics(
     State(api): State<Api>,
     Extension(reach): Extension<Reach>,

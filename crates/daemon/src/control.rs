@@ -2,12 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use axum::body::Body;
+use futures::StreamExt as _;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes;
+use hyper::Response;
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+
+/// Bytes of an answer that are read before they are taken.
+const BUFFER_MAX: usize = 64 << 10;
 
 /// Why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -76,23 +84,48 @@ pub async fn ask_control(
     path: &str,
     body: String,
 ) -> Result<(u16, Vec<u8>), ControlError> {
+    let (answer, _connection) = begin(socket, method, path, body).await?;
+    let status = answer.status().as_u16();
+    let http = |source| ControlError::Http { socket: socket.to_owned(), source };
+    let body = answer.into_body().collect().await.map_err(http)?.to_bytes();
+    Ok((status, body.to_vec()))
+}
+
+/// Asks the daemon with GET, and gives the answer with a body that is read as it is polled; what is dropped ends the connection.
+///
+/// # Errors
+/// [`ControlError::Connect`] and [`ControlError::Http`].
+pub async fn open_control(socket: &Path, path: &str) -> Result<Response<Body>, ControlError> {
+    let (answer, connection) = begin(socket, "GET", path, String::new()).await?;
+    let (head, body) = answer.into_parts();
+    let chunks = Body::new(body).into_data_stream().map(move |chunk| {
+        let _open = &connection;
+        chunk
+    });
+    Ok(Response::from_parts(head, Body::from_stream(chunks)))
+}
+
+/// Sends a request. The answer is read as long as the connection is held.
+async fn begin(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    body: String,
+) -> Result<(Response<Incoming>, JoinSet<hyper::Result<()>>), ControlError> {
     let connect = |source| ControlError::Connect { socket: socket.to_owned(), source };
     let http = |source| ControlError::Http { socket: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).await.map_err(connect)?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-    let connection = tokio::spawn(connection);
+    let connection = http1::Builder::new().max_buf_size(BUFFER_MAX).handshake(TokioIo::new(stream));
+    let (mut sender, connection) = connection.await.map_err(http)?;
+    let mut held = JoinSet::new();
+    held.spawn(connection);
     let request = hyper::Request::builder()
         .method(method)
         .uri(path)
         .header(HOST, "localhost")
         .body(Full::new(Bytes::from(body)))
         .map_err(|_| ControlError::Refused { status: 400, message: format!("`{path}`") })?;
-    let answer = sender.send_request(request).await.map_err(http)?;
-    let status = answer.status().as_u16();
-    let body = answer.into_body().collect().await.map_err(http)?.to_bytes();
-    connection.abort();
-    Ok((status, body.to_vec()))
+    Ok((sender.send_request(request).await.map_err(http)?, held))
 }
 
 async fn send<T: DeserializeOwned>(

@@ -67,7 +67,7 @@ mod zone_devices;
 mod zones;
 
 pub use bayplan_config::yaml::Position;
-pub use control::{ControlError, ask_control, post_control, query_control};
+pub use control::{ControlError, ask_control, open_control, post_control, query_control};
 pub use enforcer::{FilePlanView, RestoredFiles, render_file_plan_view};
 pub use feed::{EventView, EventsView};
 pub use hotplug::Machine;

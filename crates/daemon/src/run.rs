@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, Reach, routes};
+use crate::api::{Api, control_routes};
 use crate::check_front_end::kubelet_at_proxy;
 use crate::colocation::share_no_more;
 use crate::config::{Config, FrontEnd, LiveConfig};
@@ -232,7 +232,7 @@ impl Daemon {
         }
         let access = Access::Group(&config.control_group);
         let listener = self.listen(systemd.control, &config.control_socket, access).await?;
-        let served = http_server::serve(listener, routes(Reach::Socket, api), http_server::CONTROL);
+        let served = http_server::serve(listener, control_routes(api), http_server::CONTROL);
         let served = until(self.kill.clone(), served);
         self.tasks.push(self.losses.spare(Part::Server, served));
         match config.front_end {

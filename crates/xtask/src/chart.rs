@@ -22,7 +22,7 @@ const NAMESPACE: &str = "bayplan-system";
 /// In the order in which they are applied.
 const SOURCES: [&str; 5] = ["namespace", "rights", "own-node", "agent", "dashboard"];
 /// What is off in the plain manifests, each with the value that turns it on; a file of its own for `kubectl`.
-const OPTIONS: [(&str, &str); 10] = [
+const OPTIONS: [(&str, &str); 11] = [
     ("accept-nri-plugins", "accept.nriPlugins"),
     ("accept-cri-resmgr", "accept.criResmgr"),
     ("daemon", "daemon.enabled"),
@@ -32,6 +32,7 @@ const OPTIONS: [(&str, &str); 10] = [
     ("colocation-policy", "colocationPolicy.enabled"),
     ("webhook", "webhook.enabled"),
     ("metrics", "metrics.enabled"),
+    ("map", "metrics.map.enabled"),
     ("pod-monitor", "metrics.podMonitor.enabled"),
 ];
 

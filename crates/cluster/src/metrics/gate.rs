@@ -1,5 +1,5 @@
-//! Which token may read metrics. In: tokens, and what the API server says of them: of what user each is (TokenReview), and whether that user may `get` the
-//! path `/metrics` (SubjectAccessReview). Out: a verdict.
+//! Which token may read what. In: tokens, and what the API server says of them: of what user each is (TokenReview), and whether that user may `get` the
+//! path of a [`Right`] (SubjectAccessReview). Out: a verdict.
 //!
 //! Verdicts are remembered for a while, so that the API server is not asked at each scrape; one that cannot be had is an error and never remembered. Whatever tokens
 //! come, the API server is asked about one at a time, and about at most [`PER_SECOND_MAX`] in a second.
@@ -21,11 +21,9 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// What a scraper must have the right to: this path, by this verb.
-const RIGHT: [&str; 2] = ["/metrics", "get"];
-/// How long a scraper may go on to read after its right was taken away.
+/// How long a client may go on to read after its right was taken away.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
-/// How long a scraper may be refused after it was given the right.
+/// How long a client may be refused after it was given the right.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Verdicts that are remembered.
 const KNOWN_MAX: usize = 256;
@@ -33,10 +31,37 @@ const KNOWN_MAX: usize = 256;
 const REVIEW_MAX: Duration = Duration::from_secs(5);
 const PER_SECOND_MAX: u32 = 20;
 
+/// What a client must have the right to `get`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Right {
+    /// For scrapers.
+    Metrics,
+    /// For browsers.
+    Map,
+}
+
+impl Right {
+    /// The path in rules of RBAC.
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Right::Metrics => "/metrics",
+            Right::Map => "/map",
+        }
+    }
+
+    /// Its name in messages, as the beginning of a sentence.
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Right::Metrics => "metrics are",
+            Right::Map => "the map is",
+        }
+    }
+}
+
 /// What a token is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Metrics may be read with it.
+    /// What was asked for may be read with it.
     Allowed,
     /// It is no token of the cluster.
     Unauthenticated,
@@ -48,7 +73,7 @@ pub(super) enum Verdict {
 }
 
 /// Tokens themselves are not kept.
-type Key = [u8; 32];
+type Key = (Right, [u8; 32]);
 
 /// Verdicts, and until when they count.
 #[derive(Debug, Default)]
@@ -91,8 +116,8 @@ impl Gate {
 
     /// # Errors
     /// The API server does not answer in time, or does not let the agent ask.
-    pub(super) async fn judge(&self, token: &str) -> anyhow::Result<Verdict> {
-        let key = Sha256::digest(token).into();
+    pub(super) async fn judge(&self, token: &str, right: Right) -> anyhow::Result<Verdict> {
+        let key = (right, Sha256::digest(token).into());
         if let Some(verdict) = self.find(&key) {
             return Ok(verdict);
         }
@@ -112,7 +137,7 @@ impl Gate {
             sleep_until(last + Duration::from_secs(1) / PER_SECOND_MAX).await;
         }
         *turn = Some(Instant::now());
-        let verdict = self.review(token).await?;
+        let verdict = self.review(token, key.0).await?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.remember(key, &verdict, Instant::now());
         Ok(verdict)
@@ -123,12 +148,12 @@ impl Gate {
         known.find(key, Instant::now())
     }
 
-    async fn review(&self, token: &str) -> anyhow::Result<Verdict> {
+    async fn review(&self, token: &str, right: Right) -> anyhow::Result<Verdict> {
         let Some(user) = self.authenticate(token).await? else {
             return Ok(Verdict::Unauthenticated);
         };
         let name = user.username.clone().unwrap_or_default();
-        match self.may_read(user).await? {
+        match self.may_read(user, right).await? {
             true => Ok(Verdict::Allowed),
             false => Ok(Verdict::Forbidden { user: name }),
         }
@@ -147,8 +172,8 @@ impl Gate {
         user.map(Some).context("a TokenReview without user")
     }
 
-    async fn may_read(&self, user: UserInfo) -> anyhow::Result<bool> {
-        let [path, verb] = RIGHT.map(|it| Some(it.to_owned()));
+    async fn may_read(&self, user: UserInfo, right: Right) -> anyhow::Result<bool> {
+        let [path, verb] = [right.path(), "get"].map(|it| Some(it.to_owned()));
         let spec = SubjectAccessReviewSpec {
             user: user.username,
             groups: user.groups,
@@ -187,7 +212,7 @@ mod tests {
     use super::*;
 
     fn key(number: usize) -> Key {
-        Sha256::digest(number.to_string()).into()
+        (Right::Metrics, Sha256::digest(number.to_string()).into())
     }
 
     #[test]
@@ -209,6 +234,8 @@ mod tests {
             }
         }
         assert_eq!(known.find(&key(3), begun), None);
+        let other = (Right::Map, key(0).1);
+        assert_eq!(known.find(&other, begun), None, "a right to metrics is none to the map");
     }
 
     #[test]

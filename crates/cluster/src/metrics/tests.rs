@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::access::TOKEN_MAX;
+
 use axum::Json;
 use axum::http::Request;
 use axum::routing::post;
@@ -14,7 +16,7 @@ const DAEMONS: &str = "bayplan_cpus{class=\"shared\"} 4\n";
 
 /// Knows the tokens `good` and `other`, and lets the user of the first one read.
 #[derive(Default)]
-struct Reviews {
+pub(super) struct Reviews {
     count: AtomicUsize,
     is_refusing: AtomicBool,
 }
@@ -32,6 +34,8 @@ impl Reviews {
         let user = match asked["spec"]["token"].as_str() {
             Some("good") => "scraper",
             Some("other") => "bystander",
+            Some("map") => "seer",
+            Some("odd name") => "<b>&",
             Some("odd") => {
                 let mut odd = review("authentication.k8s.io/v1", "TokenReview", &json!(7));
                 odd["spec"] = asked["spec"].clone();
@@ -50,10 +54,16 @@ impl Reviews {
 
     fn of_access(&self, asked: &Value) -> Response {
         let spec = &asked["spec"];
-        let right = json!({ "path": "/metrics", "verb": "get" });
-        assert_eq!(spec["nonResourceAttributes"], right, "{asked}");
+        let right = &spec["nonResourceAttributes"];
+        assert_eq!(right["verb"], "get", "{asked}");
+        // The scraper may read metrics, and the user of the token `seer` the map.
+        let wanted = match right["path"].as_str() {
+            Some("/metrics") => "scraper",
+            Some("/map") => "seer",
+            _ => panic!("{asked}"),
+        };
         assert_eq!([&spec["groups"][0], &spec["uid"], &spec["extra"]["k"][0]], ["g", "1", "v"]);
-        let status = json!({ "allowed": spec["user"] == "scraper" });
+        let status = json!({ "allowed": spec["user"] == wanted });
         self.status(review("authorization.k8s.io/v1", "SubjectAccessReview", &status))
     }
 }
@@ -63,7 +73,7 @@ fn review(version: &str, kind: &str, status: &Value) -> Value {
 }
 
 /// Where it listens.
-async fn start(reviews: &Arc<Reviews>) -> SocketAddr {
+pub(super) async fn start(reviews: &Arc<Reviews>) -> SocketAddr {
     let [of_tokens, of_access] = [Arc::clone(reviews), Arc::clone(reviews)];
     let routes = Router::new()
         .route(
@@ -94,11 +104,15 @@ impl Daemon for FakeDaemon {
     }
 }
 
-fn scrapes(api: SocketAddr, daemon: Result<Answer, String>) -> Arc<Scrapes<FakeDaemon>> {
+pub(super) fn client_of(api: SocketAddr) -> Client {
     let config = Config::new(format!("http://{api}").parse().unwrap());
-    let gate = Gate::new(Client::try_from(config).unwrap());
-    let (tally, said) = (Tally::default(), Mutex::default());
-    Arc::new(Scrapes { gate, daemon: FakeDaemon(daemon), tally, said })
+    Client::try_from(config).unwrap()
+}
+
+fn scrapes(api: SocketAddr, daemon: Result<Answer, String>) -> Arc<Scrapes<FakeDaemon>> {
+    let (gate, tally) = (Arc::new(Gate::new(client_of(api))), Tally::default());
+    let access = Access::new(&gate, Right::Metrics, &tally.scrapes);
+    Arc::new(Scrapes { access, daemon: Arc::new(FakeDaemon(daemon)), tally })
 }
 
 fn metrics() -> Result<Answer, String> {
@@ -184,8 +198,9 @@ async fn nothing_is_served_unchecked() {
 /// As a proxy before the API server could give it.
 #[tokio::test]
 async fn an_answer_that_cannot_be_read_is_not_repeated() {
-    let scrapes = scrapes(start(&Arc::default()).await, metrics());
-    let error = scrapes.gate.judge("odd").await.unwrap_err();
+    let api = start(&Arc::default()).await;
+    let scrapes = scrapes(api, metrics());
+    let error = Gate::new(client_of(api)).judge("odd", Right::Metrics).await.unwrap_err();
     assert_eq!(format!("{error:#}"), "the answer is no TokenReview");
     assert_eq!(scrape(&scrapes, &["Bearer odd"]).await.0, 503);
 }

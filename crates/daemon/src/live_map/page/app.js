@@ -221,7 +221,11 @@ function listen() {
     // As many pages are open as may be, or the daemon is being started.
     view.problem = "not connected; trying again";
     setText(byId("status"), view.problem);
-    setTimeout(listen, 5000);
+    setTimeout(() => {
+      listen();
+      // Unlike a stream, it says why it is refused.
+      ask("/api/v1/map").catch(() => null);
+    }, 5000);
   });
 }
 

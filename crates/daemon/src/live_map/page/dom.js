@@ -32,6 +32,8 @@ export function facts(pairs) {
 
 export async function ask(path) {
   const answer = await fetch(path, { headers: { accept: "application/json" } });
+  // At the agent a session has ended; the page itself asks for a token then.
+  if (answer.status === 401) location.reload();
   if (!answer.ok) throw new Error((await answer.text()).trim() || `${path}: ${answer.status}`);
   return answer.json();
 }
