@@ -8,7 +8,7 @@ mod against_daemon;
 mod mover;
 mod place_pods;
 pub(crate) mod placement;
-mod pods;
+pub(crate) mod pods;
 mod progress;
 pub(crate) mod quality;
 pub(crate) mod replay;
