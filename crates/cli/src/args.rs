@@ -159,6 +159,13 @@ pub(crate) enum Command {
     Cmk(CmkCommand),
     /// What pods can ask for by annotation: every key, its values, default, meaning and older names
     Annotations(OutputOptions),
+    /// How fast this node is at what the daemon does: decisions, the journal's disk, kernel files, calls to the runtime
+    ///
+    /// No container is touched: decisions are made on a copy of what the journal holds, and thrown away; the journal that is written, and the control group
+    /// with its CPU set, are made for it and removed. It needs the rights of the daemon; what cannot be measured is said with the reason. How containers
+    /// fare, on this machine against other systems, is for `cargo xtask reenact` of the source tree.
+    #[command(after_long_help = BENCH_HELP)]
+    Bench(BenchOptions),
     /// Look for what would keep bayplan from working: configuration, machine, cgroups, rights, runtime, kubelet
     Check(OutputOptions),
     /// The configuration file: what it can say, what is wrong with it, what holds
@@ -374,6 +381,17 @@ pub(crate) struct RestoreOptions {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct StatusOptions {
+    #[command(flatten)]
+    pub(crate) control: ControlOptions,
+    #[command(flatten)]
+    pub(crate) output: OutputOptions,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchOptions {
+    /// Repetitions of each
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rounds: u32,
     #[command(flatten)]
     pub(crate) control: ControlOptions,
     #[command(flatten)]
@@ -754,6 +772,21 @@ impl From<PolicyName> for Policy {
 }
 
 /// What is read and what is written.
+const BENCH_HELP: &str = "\
+  place ...     from kubelet's call to the answer, without the disk: what the configuration, the machine and the containers of now make of it.
+                RESULT is what would be answered now
+  journal       an answer leaves when its record is on disk, so this is added to each creation, resize and end. Milliseconds are
+                those of the disk: a faster one for `stateDir` helps
+  kernel file   what one CPU set costs when the daemon sets it, and when it looks whether it is still so
+  call          what every call of kubelet costs through the daemon, and without it
+
+Times of other work on the node are in them: look at the median, and at the load. What others of a pod's CPUs have to let go through the
+runtime is not measured, because it would touch containers; `bayplan_decision_duration_seconds` and the other metrics count it as it happens.
+
+  $ sudo bayplan bench -n 1000
+  $ sudo bayplan bench -o json | jq '.figures[] | {name, median_us}'
+";
+
 const SIMULATE_HELP: &str = "\
 Reserved CPUs are those of the configuration (`reservedCpus`), or else those of the machine file. Without --config, the file in
 /etc counts only for this machine, not for one that is named with --machine or --root.

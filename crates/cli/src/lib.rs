@@ -10,6 +10,7 @@ mod agent;
 mod annotations;
 mod args;
 mod audit;
+mod bench;
 mod check;
 mod cmk;
 mod complete;
@@ -108,6 +109,7 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
         Command::Import(options) => return import::run(config, &options),
         Command::Cmk(command) => return cmk::run(config, &command),
         Command::Annotations(options) => annotations::run(&options)?,
+        Command::Bench(options) => bench::run(config, &options)?,
         Command::Check(options) => return check::run(config, &options),
         Command::Config(command) => return config::run(config, &command),
         Command::Version => outln!("bayplan {}", env!("CARGO_PKG_VERSION"))?,

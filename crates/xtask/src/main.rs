@@ -59,6 +59,8 @@ fn main() -> ExitCode {
         ["fuzz", args @ ..] => fuzz::run(args),
         ["nightly", wanted @ ..] => nightly::run(wanted).map(Some),
         ["reenact", args @ ..] => reenact::run(args),
+        // In a guest of the lab, with programs that are there.
+        ["reenact-with", programs, args @ ..] => reenact::run_with(programs, args),
         // As the first process of a namespace, for one measurement.
         ["reenact-inside", task] => reenact::inside(task).map(Some),
         ["lab", args @ ..] => lab::run(args),

@@ -9,7 +9,7 @@ mod in_groups;
 mod mover;
 mod place_pods;
 pub(crate) mod placement;
-mod pods;
+pub(crate) mod pods;
 mod progress;
 pub(crate) mod quality;
 pub(crate) mod replay;

@@ -39,7 +39,7 @@ impl Archive {
     /// A program and the libraries that it is linked with.
     pub(crate) fn add_program(&mut self, path: &str, program: &Path) -> anyhow::Result<()> {
         self.insert(path, PROGRAM, read(program)?);
-        for library in libraries(program)? {
+        for library in libraries(program, "")? {
             let inside = library.trim_start_matches('/');
             if !self.files.contains_key(inside) {
                 self.insert(inside, PROGRAM, read(Path::new(&library))?);
@@ -89,9 +89,13 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Full paths; none for a program that is linked statically.
-pub(crate) fn libraries(program: &Path) -> anyhow::Result<Vec<String>> {
-    let listed = Command::new("ldd").arg(program).output().context("cannot run ldd")?;
+/// Full paths; none for a program that is linked statically. `more`: directories with libraries that go before the usual ones, divided by colons.
+pub(crate) fn libraries(program: &Path, more: &str) -> anyhow::Result<Vec<String>> {
+    let mut ldd = Command::new("ldd");
+    if !more.is_empty() {
+        ldd.env("LD_LIBRARY_PATH", more);
+    }
+    let listed = ldd.arg(program).output().context("cannot run ldd")?;
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
     Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect())
 }

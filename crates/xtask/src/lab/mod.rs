@@ -23,6 +23,7 @@ use crate::lab::guest::{Guest, Init};
 pub(crate) use crate::lab::guest::{Limits, watch};
 use crate::lab::kernel::{Kernel, RELEASES, Release};
 use crate::lab::machine::{DEFAULT, MACHINES, Machine};
+use crate::reenact::in_guest::{self, Packed};
 use crate::{cargo, setup, workspace};
 
 pub(crate) const HELP: &str = "\
@@ -32,6 +33,9 @@ cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|syste
                    [--silence SECONDS] [--suite guest|probes] [--program FILE] [--package FILE] [--containerd 1.7|2] [-- ARGUMENT...]
                          the guest tests, or the kernel tests of the probes; ARGUMENT is a part of a test's name. Or any program of
                          yours. With a Debian package under systemd, they test what it installs, and that it comes and goes
+cargo xtask lab run --reenact SCENARIO[,SCENARIO] [--machine NAME] [--kernel NAME] [--limit SECONDS] [--silence SECONDS] [-- ARGUMENT...]
+                         scenarios of `cargo xtask reenact` in a guest, for where containers run and where their memory is: its times mean
+                         nothing. ARGUMENT is one of reenact, such as --rounds 3; results.json is in the guest's directory, below reenact
 cargo xtask lab shell [--machine NAME] [--kernel NAME] [--init shell|systemd]
                          a shell in the guest, with bayplan, containerd and the tests
 ";
@@ -73,6 +77,10 @@ const UNDER_SYSTEMD: &[&str] = &[
 /// Guests take up to 4 GiB of memory each.
 const AT_A_TIME_MAX: usize = 4;
 
+/// Of `--reenact`: a measurement of a node with several pods takes minutes, in which nothing is printed.
+const REENACT_LIMITS: Limits =
+    Limits { whole: Duration::from_secs(8 * 3600), silent: Duration::from_secs(3600) };
+
 /// What was asked for.
 #[derive(Debug)]
 struct Asked {
@@ -95,6 +103,8 @@ enum Suite {
     /// `crates/probes/tests/kernel`.
     Probes,
     Program(PathBuf),
+    /// Scenarios of `cargo xtask reenact`, by their names.
+    Reenact(String),
 }
 
 impl Suite {
@@ -171,6 +181,7 @@ impl Asked {
             has_containerd_2: false,
             args: Vec::new(),
         };
+        let (mut whole, mut silent) = (None, None);
         let mut args = args.iter().copied();
         while let Some(option) = args.next() {
             if option == "--" {
@@ -182,15 +193,27 @@ impl Asked {
                 "--machine" => asked.machines = find_machines(value()?)?,
                 "--kernel" => asked.releases = find_releases(value()?)?,
                 "--init" => asked.inits = find_inits(value()?)?,
-                "--limit" => asked.limits.whole = Duration::from_secs(value()?.parse()?),
-                "--silence" => asked.limits.silent = Duration::from_secs(value()?.parse()?),
+                "--limit" => whole = Some(Duration::from_secs(value()?.parse()?)),
+                "--silence" => silent = Some(Duration::from_secs(value()?.parse()?)),
                 "--suite" => asked.suite = Suite::find(value()?)?,
                 "--program" => asked.suite = Suite::Program(value()?.into()),
+                "--reenact" => {
+                    let names = value()?;
+                    in_guest::check_names(names)?;
+                    asked.suite = Suite::Reenact(names.to_owned());
+                    asked.limits = REENACT_LIMITS;
+                }
                 "--containerd" => asked.has_containerd_2 = is_series_2(value()?)?,
                 "--package" => asked.package = Some(value()?.into()),
                 _ => bail!("what is {option}? See `cargo xtask help`"),
             }
         }
+        asked.limits.whole = whole.unwrap_or(asked.limits.whole);
+        asked.limits.silent = silent.unwrap_or(asked.limits.silent);
+        ensure!(
+            !matches!(asked.suite, Suite::Reenact(_)) || asked.inits == [Init::Shell],
+            "scenarios run without systemd: leave out --init"
+        );
         ensure!(
             asked.package.is_none() || asked.inits == [Init::Systemd],
             "a package is installed under systemd: add --init systemd"
@@ -259,23 +282,36 @@ fn list() -> anyhow::Result<()> {
 /// A guest and what it is to run.
 struct Job {
     guest: Guest,
-    programs: Vec<(&'static str, PathBuf)>,
+    /// Names below `/usr/bin`, and their files.
+    programs: Vec<(String, PathBuf)>,
     command: String,
     limits: Limits,
 }
 
 impl Asked {
+    /// The programs of each guest, and its command.
+    fn load(&self, built: &Built) -> anyhow::Result<(Vec<(String, PathBuf)>, String)> {
+        let (mut programs, command) = match &self.suite {
+            Suite::Guest => tests(&built.tests, &self.args),
+            Suite::Probes => tests(&built.probes, &self.args),
+            Suite::Program(file) => tests(file, &self.args),
+            Suite::Reenact(names) => {
+                let Packed { files, command } = in_guest::pack(names, &self.args, &built.bayplan)?;
+                // In memory that containerd can lay file systems over.
+                (files, format!("export XDG_CACHE_HOME=/tmp/cache\n{}", command_line(&command)))
+            }
+        };
+        programs.push(("bayplan".to_owned(), built.bayplan.clone()));
+        if self.has_containerd_2 || matches!(self.suite, Suite::Reenact(_)) {
+            let of_2 = containerd_2()?.into_iter();
+            programs.extend(of_2.map(|(name, file)| (name.to_owned(), file)));
+        }
+        Ok((programs, command))
+    }
+
     /// A guest for each machine with each kernel and each first process.
     fn jobs(&self, built: &Built) -> anyhow::Result<Vec<Job>> {
-        let tests = match &self.suite {
-            Suite::Guest => &built.tests,
-            Suite::Probes => &built.probes,
-            Suite::Program(file) => file,
-        };
-        let mut programs = vec![("bayplan", built.bayplan.clone()), ("guest-tests", tests.clone())];
-        if self.has_containerd_2 {
-            programs.extend(containerd_2()?);
-        }
+        let (programs, command) = self.load(built)?;
         let mut jobs = Vec::new();
         for release in &self.releases {
             let kernel = cached_or_fetched(*release)?;
@@ -287,7 +323,7 @@ impl Asked {
                 jobs.push(Job {
                     guest: Guest { machine, kernel, init, package, out },
                     programs: programs.clone(),
-                    command: command_line(&self.args),
+                    command: command.clone(),
                     limits: self.limits,
                 });
             }
@@ -333,7 +369,7 @@ impl Job {
         println!("== lab: {} starts", guest.name());
         let started = Instant::now();
         let programs: Vec<(&str, &Path)> =
-            self.programs.iter().map(|(name, file)| (*name, file.as_path())).collect();
+            self.programs.iter().map(|(name, file)| (name.as_str(), file.as_path())).collect();
         let ran = guest.run(&programs, &self.command, self.limits, is_alone);
         let console = if is_alone { String::new() } else { guest.console() };
         let how = if ran.is_ok() { "passed" } else { "failed" };
@@ -365,17 +401,29 @@ fn cached_or_fetched(release: Release) -> anyhow::Result<Kernel> {
     }
 }
 
-fn command_line(args: &[String]) -> String {
-    let quoted = args.iter().map(|arg| format!(" '{}'", arg.replace('\'', r"'\''")));
-    format!("guest-tests{}\n", quoted.collect::<String>())
+/// A program with tests, and its command.
+fn tests(file: &Path, args: &[String]) -> (Vec<(String, PathBuf)>, String) {
+    let name = "guest-tests".to_owned();
+    let words: Vec<String> = std::iter::once(&name).chain(args).cloned().collect();
+    (vec![(name, file.to_owned())], command_line(&words))
+}
+
+/// For a shell.
+fn command_line(words: &[String]) -> String {
+    let quoted = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+    format!("{}\n", quoted.collect::<Vec<_>>().join(" "))
 }
 
 fn out_dir(machine: &Machine, release: Release, init: Init, suite: &Suite) -> PathBuf {
     let target = std::env::var("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|_| workspace().join("target"));
-    let probes = if *suite == Suite::Probes { "-probes" } else { "" };
+    let suite = match suite {
+        Suite::Probes => "-probes",
+        Suite::Reenact(_) => "-reenact",
+        Suite::Guest | Suite::Program(_) => "",
+    };
     let systemd = if init == Init::Systemd { "-systemd" } else { "" };
-    target.join("lab").join(format!("{}-{}{probes}{systemd}", machine.name, release.name()))
+    target.join("lab").join(format!("{}-{}{suite}{systemd}", machine.name, release.name()))
 }
 
 /// The programs under test.
@@ -406,4 +454,30 @@ fn build_tests() -> anyhow::Result<Built> {
         tests: executable("guest")?,
         probes: executable("kernel")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_have_time_unless_a_limit_is_given() {
+        let parse = |args: &[&str]| Asked::parse(args);
+        let asked = parse(&["--reenact", "chain-spread", "--", "--rounds", "1"]).unwrap();
+        assert_eq!(asked.suite, Suite::Reenact("chain-spread".to_owned()));
+        assert_eq!((asked.limits.whole, asked.args.len()), (REENACT_LIMITS.whole, 2));
+        let asked = parse(&["--limit", "60", "--reenact", "redis-near"]).unwrap();
+        assert_eq!(asked.limits.whole, Duration::from_secs(60));
+        assert_eq!(asked.limits.silent, REENACT_LIMITS.silent);
+        assert_eq!(parse(&[]).unwrap().limits.whole, LIMITS.whole);
+        for wrong in [&["--reenact", "alnoe"][..], &["--reenact", "alone", "--init", "systemd"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn words_come_to_the_shell_as_they_are() {
+        let words = ["xtask", "reenact-with", r#"{"a": "it's"}"#].map(str::to_owned);
+        assert_eq!(command_line(&words), "'xtask' 'reenact-with' '{\"a\": \"it'\\''s\"}'\n");
+    }
 }

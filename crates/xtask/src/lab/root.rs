@@ -76,7 +76,7 @@ pub(crate) fn archive() -> anyhow::Result<PathBuf> {
     }
     let mut files = programs.clone();
     for program in &programs {
-        files.extend(libraries(program)?.into_iter().map(PathBuf::from));
+        files.extend(libraries(program, "")?.into_iter().map(PathBuf::from));
     }
     let name =
         format!("root-{}", key(&[&digest_files(&files)?, INIT, START, RUN, &DIRS.join(" ")]));

@@ -109,7 +109,7 @@ pub(crate) fn archive() -> anyhow::Result<PathBuf> {
     let mut files: Vec<PathBuf> =
         programs.iter().chain(&targets).map(|(_, from)| from.clone()).collect();
     for (_, program) in &programs {
-        files.extend(libraries(program)?.into_iter().map(PathBuf::from));
+        files.extend(libraries(program, "")?.into_iter().map(PathBuf::from));
     }
     let texts = [START, SYSTEM_CONF, UNIT, DEFAULT_TARGET, MACHINE_ID, GROUPS].concat();
     let name = format!("systemd-{}", key(&[&digest_files(&files)?, &texts]));

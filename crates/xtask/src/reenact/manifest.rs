@@ -22,7 +22,8 @@ pub(crate) struct Surroundings {
 /// A pod with one container, `main`.
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
+    pub(crate) namespace: String,
     /// A shell script.
     pub(crate) script: String,
     pub(crate) qos: Qos,
@@ -38,13 +39,14 @@ pub(crate) struct Pod {
 
 impl Pod {
     pub(crate) fn new(
-        name: &'static str,
+        name: impl Into<String>,
         qos: Qos,
         milli: usize,
         script: impl Into<String>,
     ) -> Pod {
+        let (name, namespace) = (name.into(), "default".to_owned());
         let (script, labels, annotations) = (script.into(), json!({}), json!({}));
-        Pod { name, script, qos, milli, labels, annotations, has_network: false }
+        Pod { name, namespace, script, qos, milli, labels, annotations, has_network: false }
     }
 
     /// The file's content.
@@ -71,7 +73,7 @@ impl Pod {
             "kind": "Pod",
             "metadata": {
                 "name": self.name,
-                "namespace": "default",
+                "namespace": self.namespace,
                 "labels": self.labels,
                 "annotations": self.annotations,
             },
@@ -181,12 +183,38 @@ pub(crate) fn kernel_command(arguments: &str, seconds: u32) -> String {
 
 /// A web server that answers with one short text.
 pub(crate) fn web_script(port: u16, workers: usize) -> String {
+    nginx_script(port, workers, None, "return 200 \"hello from a bay\\n\";")
+}
+
+/// A web server that hands each request on to the one at the port `next`.
+pub(crate) fn front_script(port: u16, workers: usize, next: u16) -> String {
+    let location =
+        "proxy_pass http://next; proxy_http_version 1.1; proxy_set_header Connection \"\";";
+    nginx_script(port, workers, Some(next), location)
+}
+
+/// A web server that takes its answers from the store at the port `store`, where their keys are paths.
+pub(crate) fn back_script(port: u16, workers: usize, store: u16) -> String {
+    nginx_script(port, workers, Some(store), "set $memcached_key $uri; memcached_pass next;")
+}
+
+/// Keeps answers in memory: 128 MiB of them at most.
+pub(crate) fn store_script(port: u16, threads: usize) -> String {
+    format!(
+        "exec {UNPACKED}/usr/bin/memcached -u root -l 127.0.0.1 -p {port} -U 0 -t {threads} -m 128"
+    )
+}
+
+/// nginx with one location, and connections to `next` that stay.
+fn nginx_script(port: u16, workers: usize, next: Option<u16>, location: &str) -> String {
     let dir = format!("/tmp/web-{port}");
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|it| format!("{it}_temp_path {dir}/{it};"))
         .concat();
+    let next = next.map(|it| format!("upstream next {{ server 127.0.0.1:{it}; keepalive 64; }} "));
+    let next = next.unwrap_or_default();
     let configuration = format!(
-        "user root; worker_processes {workers}; daemon off; error_log {dir}/error.log; pid {dir}/pid; events {{ worker_connections 1024; }} http {{ access_log off; {temporary} server {{ listen 127.0.0.1:{port}; location / {{ return 200 \"hello from a bay\\n\"; }} }} }}"
+        "user root; worker_processes {workers}; daemon off; error_log {dir}/error.log; pid {dir}/pid; events {{ worker_connections 1024; }} http {{ access_log off; {temporary} {next}server {{ listen 127.0.0.1:{port}; location / {{ {location} }} }} }}"
     );
     format!(
         "/bin/busybox mkdir -p {dir}; echo '{configuration}' > {dir}/nginx.conf; exec {UNPACKED}/usr/sbin/nginx -p {dir} -c {dir}/nginx.conf"
@@ -244,6 +272,23 @@ mod tests {
         assert_eq!(metadata["labels"]["koordinator.sh/qosClass"], "LSE");
         let spec = metadata["annotations"]["scheduling.koordinator.sh/resource-spec"].as_str();
         assert!(spec.unwrap().contains("FullPCPUs"));
+    }
+
+    #[test]
+    fn a_chain_has_connections_to_the_next_service_that_stay() {
+        let front = front_script(8000, 7, 8001);
+        for part in [
+            "worker_processes 7;",
+            "upstream next { server 127.0.0.1:8001; keepalive 64; }",
+            "listen 127.0.0.1:8000; location / { proxy_pass http://next;",
+        ] {
+            assert!(front.contains(part), "{part} is missing in {front}");
+        }
+        assert!(back_script(8001, 7, 8002).contains("server 127.0.0.1:8002;"));
+        assert!(!web_script(8000, 1).contains("upstream"));
+        let pod = Pod::new("front-1", Qos::BestEffort, 0, front);
+        let pod = Pod { namespace: "instance-1".to_owned(), ..pod };
+        assert_eq!(manifest(&pod)["metadata"]["namespace"], "instance-1");
     }
 
     #[test]

@@ -6,8 +6,10 @@
 
 mod box_plot;
 mod cell;
+mod chains;
 mod configuration;
 mod holding;
+pub(crate) mod in_guest;
 mod machine;
 mod manifest;
 mod node;
@@ -67,6 +69,15 @@ struct Options {
 
 /// `None`: the command line is not understood.
 pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
+    run_as(args, None)
+}
+
+/// The same in a guest of the lab: nothing is built or fetched.
+pub(crate) fn run_with(programs: &str, args: &[&str]) -> anyhow::Result<Option<()>> {
+    run_as(args, Some(in_guest::given(programs)?))
+}
+
+fn run_as(args: &[&str], given: Option<Programs>) -> anyhow::Result<Option<()>> {
     let Some(options) = parse(args)? else { return Ok(None) };
     let machine = Machine::read(Path::new("/"))?;
     let planned = schedule(&options.wanted, &machine);
@@ -91,10 +102,10 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
     }
     // What a run that was killed has left.
     cell::clear(&dir.join("cell"))?;
-    let mut programs = Programs::prepare(options.bayplan.as_deref())?;
-    // Copies, so that a build during a run changes nothing of it.
-    programs.bayplan = copied(&programs.bayplan, &dir.join("bayplan"))?;
-    programs.inside = copied(&std::env::current_exe()?, &dir.join("xtask"))?;
+    let programs = match given {
+        Some(programs) => programs,
+        None => prepare(&options, &dir)?,
+    };
     fs::write(dir.join(cell::IMAGE_FILE), make_image()?)?;
     let mut report = begin(args, &options, machine, &planned, &programs)?;
     play_all(&planned, &options.wanted.given, &dir, &programs, &is_stopped, &mut report);
@@ -122,9 +133,18 @@ pub(crate) fn inside(task: &str) -> anyhow::Result<()> {
     let scenario = Scenario::by_name(&task.scenario).context("an unknown scenario")?;
     let configuration =
         Configuration::by_name(&task.configuration).context("an unknown configuration")?;
-    node::start(&task, configuration)?;
+    node::start(&task, configuration, scenario)?;
     let measured = play::play(&task, scenario.play)?;
     Ok(fs::write(task.result(), serde_json::to_string(&measured)?)?)
+}
+
+/// Builds and fetches what is missing.
+fn prepare(options: &Options, dir: &Path) -> anyhow::Result<Programs> {
+    let mut programs = Programs::prepare(options.bayplan.as_deref())?;
+    // Copies, so that a build during a run changes nothing of it.
+    programs.bayplan = copied(&programs.bayplan, &dir.join("bayplan"))?;
+    programs.inside = copied(&programs.inside, &dir.join("xtask"))?;
+    Ok(programs)
 }
 
 fn copied(program: &Path, to: &Path) -> anyhow::Result<PathBuf> {

@@ -12,9 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value as Json, json};
 
-use super::cell::{CGROUP_ROOT, Task, hierarchies};
+use super::cell::{CGROUP_ROOT, Task, hierarchies, patient};
+use super::chains::Chains;
 use super::configuration::Configuration;
+use super::holding::nodes;
 use super::manifest::IMAGE;
+use super::scenario::{Play, Scenario};
 
 const RUNTIME: &str = "/run/containerd/containerd.sock";
 const BAYPLAN: &str = "/run/bayplan/bayplan.sock";
@@ -37,12 +40,13 @@ const SYSCTLS: [&str; 6] = [
     "kernel/keys/root_maxbytes",
 ];
 
-/// Asks until there is an answer.
+/// Asks until there is an answer; `limit` is that of a machine that is not emulated.
 pub(crate) fn wait_for<T>(
     what: &str,
     limit: Duration,
     mut ask: impl FnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
+    let limit = patient(limit);
     let deadline = Instant::now() + limit;
     loop {
         if let Some(answer) = ask()? {
@@ -64,13 +68,25 @@ fn command(line: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Starts everything; then kubelet takes pods.
-pub(crate) fn start(task: &Task, configuration: Configuration) -> anyhow::Result<()> {
+pub(crate) fn start(
+    task: &Task,
+    configuration: Configuration,
+    scenario: &Scenario,
+) -> anyhow::Result<()> {
     make_network()?;
     make_directories(&task.work)?;
     make_control_groups()?;
     start_containerd(task)?;
     match configuration {
-        _ if configuration.is_bayplan() => start_bayplan(task, configuration)?,
+        _ if configuration.is_bayplan() => {
+            let more = match scenario.play {
+                Play::Chains(deployment) => {
+                    Chains::of(&nodes(), deployment).bayplan_options(deployment)
+                }
+                _ => String::new(),
+            };
+            start_bayplan(task, configuration, &more)?;
+        }
         Configuration::GivenProxy => start_given("proxy", task.given.proxy.as_deref(), &task.work)?,
         Configuration::GivenPlugin => {
             start_given("plugin", task.given.plugin.as_deref(), &task.work)?
@@ -83,10 +99,16 @@ pub(crate) fn start(task: &Task, configuration: Configuration) -> anyhow::Result
 /// One address and a default route, which kubelet looks for.
 fn make_network() -> anyhow::Result<()> {
     let address = format!("{ADDRESS}/24");
+    command(&["ip", "link", "set", "lo", "up"])?;
+    let veth = ["ip", "link", "add", "uplink0", "type", "veth", "peer", "name", "uplink1"];
+    if let Err(error) = command(&veth) {
+        // Guests have no such driver, and no pod there has a network of its own.
+        eprintln!("without a veth: {error:#}");
+        command(&["ip", "address", "add", &address, "dev", "lo"])?;
+        return command(&["ip", "route", "add", "default", "dev", "lo"]);
+    }
     for line in [
-        &["ip", "link", "set", "lo", "up"][..],
-        &["ip", "link", "add", "uplink0", "type", "veth", "peer", "name", "uplink1"],
-        &["ip", "address", "add", &address, "dev", "uplink0"],
+        &["ip", "address", "add", &address, "dev", "uplink0"][..],
         &["ip", "link", "set", "uplink0", "up"],
         &["ip", "link", "set", "uplink1", "up"],
         &["ip", "route", "add", "default", "via", "192.0.2.1", "dev", "uplink0"],
@@ -222,7 +244,8 @@ state = "/run/containerd"
     command(&["ctr", "-a", RUNTIME, "-n", "k8s.io", "images", "import", &image])
 }
 
-fn start_bayplan(task: &Task, configuration: Configuration) -> anyhow::Result<()> {
+/// `more`: what the scenario adds to its configuration.
+fn start_bayplan(task: &Task, configuration: Configuration, more: &str) -> anyhow::Result<()> {
     let work = &task.work;
     let is_plugin = configuration == Configuration::Nri;
     let front_end = match is_plugin {
@@ -231,7 +254,7 @@ fn start_bayplan(task: &Task, configuration: Configuration) -> anyhow::Result<()
     };
     let config = work.join("bayplan.yaml");
     let text = format!(
-        "{front_end}runtimeSocket: {RUNTIME}\ncontrolSocket: /run/bayplan/control.sock\nstateDir: {}\nmetricsAddress: 127.0.0.1:{METRICS}\n",
+        "{front_end}runtimeSocket: {RUNTIME}\ncontrolSocket: /run/bayplan/control.sock\nstateDir: {}\nmetricsAddress: 127.0.0.1:{METRICS}\n{more}",
         work.join("state").display()
     );
     fs::write(&config, text)?;

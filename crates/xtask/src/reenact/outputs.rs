@@ -50,6 +50,8 @@ pub(crate) fn parse_redis(text: &str) -> anyhow::Result<RedisLoad> {
 
 /// From `wrk --latency`.
 pub(crate) fn parse_wrk(text: &str) -> anyhow::Result<WebLoad> {
+    // Refusals are fast, and would count as answers.
+    ensure!(!text.contains("Non-2xx or 3xx responses:"), "the web server has refused: {text}");
     let cell = |head: &str| {
         let found = text.lines().find_map(|line| line.trim().strip_prefix(head));
         let found = found.and_then(|it| it.split_whitespace().next());
@@ -61,6 +63,19 @@ pub(crate) fn parse_wrk(text: &str) -> anyhow::Result<WebLoad> {
         mean: milliseconds(cell("Latency ")?)?,
         p90: milliseconds(cell("90%")?)?,
         p99: milliseconds(cell("99%")?)?,
+    })
+}
+
+/// What clients of several servers have seen together; percentiles are those of the worst, so that they are never told too low.
+pub(crate) fn together(loads: &[WebLoad]) -> Option<WebLoad> {
+    let rate: f64 = loads.iter().map(|it| it.requests_per_second).sum();
+    let weighted: f64 = loads.iter().map(|it| it.mean * it.requests_per_second).sum();
+    let worst = |of: fn(&WebLoad) -> f64| loads.iter().map(of).max_by(f64::total_cmp);
+    (rate > 0.0).then_some(WebLoad {
+        requests_per_second: rate,
+        mean: weighted / rate,
+        p90: worst(|it| it.p90)?,
+        p99: worst(|it| it.p99)?,
     })
 }
 
@@ -123,6 +138,8 @@ mod tests {
 
     const REDIS: &str = include_str!("recorded/redis-benchmark.txt");
     const WRK: &str = include_str!("recorded/wrk.txt");
+    const CHAIN: &str = include_str!("recorded/wrk-chain.txt");
+    const REFUSED: &str = include_str!("recorded/wrk-refused.txt");
     const STRESS_NG: &str = include_str!("recorded/stress-ng.txt");
     const TESTPMD: &str = include_str!("recorded/testpmd.txt");
     const QPERF: &str = include_str!("recorded/qperf.txt");
@@ -147,6 +164,23 @@ mod tests {
         }
         assert!(milliseconds("12").is_err());
         assert!(parse_wrk("unable to connect to 127.0.0.1:8000 Connection refused").is_err());
+    }
+
+    #[test]
+    fn refusals_are_no_answers() {
+        let error = parse_wrk(REFUSED).unwrap_err().to_string();
+        assert!(error.starts_with("the web server has refused"), "{error}");
+    }
+
+    #[test]
+    fn instances_together_have_the_sum_of_rates_and_the_worst_percentiles() {
+        let (one, other) = (parse_wrk(WRK).unwrap(), parse_wrk(CHAIN).unwrap());
+        let both = together(&[one, other]).unwrap();
+        assert_eq!(both.requests_per_second, 42904.63 + 6617.16);
+        assert_eq!((both.p90, both.p99), (11.9, 18.98));
+        // (42904.63 * 1.31 + 6617.16 * 6.19) / 49521.79
+        assert!((both.mean - 1.962).abs() < 0.001, "{}", both.mean);
+        assert_eq!(together(&[]), None);
     }
 
     #[test]

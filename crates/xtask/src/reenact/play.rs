@@ -3,6 +3,8 @@
 //! Clients stand for other machines: they are in no container, on CPUs that the measured container does not own, and no background work delays them, because
 //! they have a priority of real time. So what they wait for is the server.
 
+mod chain;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpStream;
@@ -57,9 +59,9 @@ pub(crate) struct Stage<'a> {
     online: CpuSet,
     surroundings: Surroundings,
     /// Containers by the name of their pod.
-    running: BTreeMap<&'static str, Running>,
+    running: BTreeMap<String, Running>,
     /// The pod that is measured.
-    subject: Option<&'static str>,
+    subject: Option<String>,
 }
 
 /// What is counted from a moment on.
@@ -90,20 +92,21 @@ pub(crate) fn play(task: &Task, play: Play) -> anyhow::Result<Measured> {
         Play::Network => stage.network(),
         Play::Packets => stage.packets(),
         Play::Affinity { is_near } => stage.affinity(is_near),
+        Play::Chains(deployment) => stage.chains(deployment),
     }
 }
 
 impl Stage<'_> {
     fn run(&mut self, pod: Pod) -> anyhow::Result<Running> {
-        submit(pod.name, &pod.manifest(&self.surroundings))?;
-        let running = await_running(pod.name)?;
+        submit(&pod.name, &pod.manifest(&self.surroundings))?;
+        let running = await_running(&pod.name)?;
         self.running.insert(pod.name, running.clone());
         Ok(running)
     }
 
     /// Runs the pod that is measured.
     fn run_subject(&mut self, pod: Pod) -> anyhow::Result<Running> {
-        self.subject = Some(pod.name);
+        self.subject = Some(pod.name.clone());
         self.run(pod)
     }
 
@@ -182,7 +185,7 @@ impl Stage<'_> {
             let script = steps_script(name, &sized(&[kernel], half, PAIR_SECONDS));
             self.run(Pod::new(name, qos, milli, script))?;
         }
-        self.subject = Some("guaranteed");
+        self.subject = Some("guaranteed".to_owned());
         sleep(WARM_UP);
         let before = self.mark(false);
         self.go()?;
@@ -269,13 +272,13 @@ impl Stage<'_> {
         }
         let noise = noise_script(Noise::Cpu, 2 * self.sizes.aggressors);
         let hog = Pod::new("background-1", Qos::Burstable, self.sizes.noise_milli, noise);
-        submit(hog.name, &hog.manifest(&self.surroundings))?;
-        let hog = await_running(hog.name)?;
+        submit(&hog.name, &hog.manifest(&self.surroundings))?;
+        let hog = await_running(&hog.name)?;
         sleep(WARM_UP);
         for size in MESSAGES {
             told("noisy", size, client(size)?);
         }
-        self.running.insert("background-1", hog);
+        self.running.insert("background-1".to_owned(), hog);
         let nothing_counted = Mark { background: None, ..self.mark(false) };
         Ok(self.measured(values, nothing_counted))
     }
@@ -341,19 +344,15 @@ impl Stage<'_> {
         let own = cpus_of(&of.container)?;
         let others = self.online.difference(&own);
         let from = if others.is_empty() { &self.online } else { &others };
-        let chosen: Vec<String> = from.iter().take(cpus).map(|it| it.0.to_string()).collect();
-        let mut command = Command::new("timeout");
-        command.args(["120", "chrt", "--fifo", "1", "taskset", "--cpu-list", &chosen.join(",")]);
-        command.arg(program).env("LD_LIBRARY_PATH", self.task.programs.libraries());
-        command.stdin(Stdio::null());
-        Ok(command)
+        Ok(load_generator(self.task, &from.iter().take(cpus).collect(), program))
     }
 
     /// Where counters are now. Switches count only of processes that stay (`are_lasting`): what has ended takes its counts along.
     fn mark(&self, are_lasting: bool) -> Mark {
         let pods = self.running.iter().filter(|(name, _)| name.starts_with("background"));
         let seconds: Vec<f64> = pods.filter_map(|(_, it)| cpu_seconds(&it.container)).collect();
-        let subject = self.subject.and_then(|it| self.running.get(it)).filter(|_| are_lasting);
+        let subject = self.subject.as_ref().and_then(|it| self.running.get(it));
+        let subject = subject.filter(|_| are_lasting);
         Mark {
             at: Instant::now(),
             background: (!seconds.is_empty()).then(|| seconds.iter().sum()),
@@ -373,9 +372,9 @@ impl Stage<'_> {
             Some(f64::from(switches) / seconds)
         });
         values.extend(switches.map(|it| (SWITCHES.to_owned(), it)));
-        let cpus = self.running.iter().map(|(name, it)| (*name, cpus_of(&it.container)));
+        let cpus = self.running.iter().map(|(name, it)| (name.as_str(), cpus_of(&it.container)));
         let cpus: Vec<(&str, anyhow::Result<CpuSet>)> = cpus.collect();
-        let subject = self.subject.and_then(|it| Some((it, self.running.get(it)?)));
+        let subject = self.subject.as_deref().and_then(|it| Some((it, self.running.get(it)?)));
         if let Some((name, running)) = subject {
             let local = local_memory(&running.container);
             values.extend(local.map(|it| (LOCAL_MEMORY.to_owned(), it)));
@@ -394,6 +393,15 @@ impl Stage<'_> {
         });
         Measured { values, cpus: shown.collect() }
     }
+}
+
+/// A load generator on these CPUs, before which nothing else runs there.
+fn load_generator(task: &Task, cpus: &CpuSet, program: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["120", "chrt", "--fifo", "1", "taskset", "--cpu-list", &cpus.to_string()]);
+    command.arg(program).env("LD_LIBRARY_PATH", task.programs.libraries());
+    command.stdin(Stdio::null());
+    command
 }
 
 /// Waits until a server on this machine accepts connections.

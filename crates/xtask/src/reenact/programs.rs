@@ -15,7 +15,7 @@ use crate::setup::{find_program, is_root};
 use crate::{cargo, workspace};
 
 /// Only unpacked: installing them would start a web server, and add libraries.
-const UNPACKED: [&str; 4] = ["dpdk-dev", "nginx", "qperf", "wrk"];
+const UNPACKED: [&str; 5] = ["dpdk-dev", "memcached", "nginx", "qperf", "wrk"];
 const KUBERNETES: &str = "1.34";
 
 /// Full paths.
@@ -92,6 +92,7 @@ impl Programs {
             ("runc", self.runc.join("runc"), "--version"),
             ("redis", "/usr/bin/redis-benchmark".into(), "--version"),
             ("stress-ng", "/usr/bin/stress-ng".into(), "--version"),
+            ("memcached", self.unpacked.join("usr/bin/memcached"), "--version"),
             ("nginx", self.unpacked.join("usr/sbin/nginx"), "-v"),
             ("wrk", self.unpacked.join("usr/bin/wrk"), "-v"),
             ("qperf", self.unpacked.join("usr/bin/qperf"), "--version"),
@@ -188,6 +189,7 @@ mod tests {
             ("containerd github.com/containerd/containerd/v2 2.4.2 ", "2.4.2"),
             ("redis-benchmark 7.0.15", "7.0.15"),
             ("stress-ng, version 0.15.06 (gcc 12.2.0, x86_64 Linux)", "0.15.06"),
+            ("memcached 1.6.18", "1.6.18"),
             ("nginx version: nginx/1.22.1", "1.22.1"),
             ("wrk debian/4.1.0-3+b2 [epoll] Copyright (C) 2012 Will Glozer", "4.1.0-3+b2"),
         ];

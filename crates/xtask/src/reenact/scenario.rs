@@ -1,5 +1,6 @@
 //! What is re-enacted: which containers run, what is measured, and the form in which the seed tells it. Pure.
 
+use super::chains::Deployment;
 use super::configuration::Configuration;
 use super::machine::Machine;
 use super::sizes::Sizes;
@@ -47,6 +48,8 @@ pub(crate) enum Play {
     Packets,
     /// redis and its client as pods, where the client asks to be near redis, or far from it.
     Affinity { is_near: bool },
+    /// Chains of services, each instance with a load of its own.
+    Chains(Deployment),
 }
 
 /// The form of the seed's table.
@@ -86,9 +89,13 @@ const CRI_RM: &str = "CRI Resource Manager, technology guide";
 const CPU_MANAGER: &str = "Kubernetes, feature highlight: CPU Manager";
 const CMK: &str = "Enhanced Platform Awareness, application note (CMK)";
 const KOORDINATOR: &str = "Koordinator, fine-grained CPU orchestration";
+const ORCHESTRATION: &str = "Resource orchestration, technology guide";
+
+const STATIC_IS_FOR_GUARANTEED: &str =
+    "kubelet's static CPU manager pins Guaranteed containers only";
 
 /// In the order in which they are played.
-pub(crate) const SCENARIOS: [Scenario; 14] = [
+pub(crate) const SCENARIOS: [Scenario; 16] = [
     Scenario {
         name: "redis-guaranteed",
         title: "redis Guaranteed, background memcpy Burstable (table 8)",
@@ -191,6 +198,20 @@ pub(crate) const SCENARIOS: [Scenario; 14] = [
         play: Play::Packets,
         form: Form::Values,
     },
+    Scenario {
+        name: "chain-spread",
+        title: "one instance of a chain of services, spread over the machine (configuration 1 of tables 3 and 6)",
+        seed: ORCHESTRATION,
+        play: Play::Chains(Deployment::Spread),
+        form: Form::Values,
+    },
+    Scenario {
+        name: "chain-namespaces",
+        title: "an instance in a namespace for each NUMA node, under groups like numa-namespace with Bayplan (configurations 2 to 4)",
+        seed: ORCHESTRATION,
+        play: Play::Chains(Deployment::Namespaces),
+        form: Form::Values,
+    },
 ];
 
 /// A compute kernel: its name, and its arguments for stress-ng, with `N` for the number of processes.
@@ -211,6 +232,11 @@ pub(crate) const PAIR: [Kernel; 2] = [KERNELS[0], KERNELS[4]];
 
 /// The key of what the background has got: shorter waits may be at its expense.
 pub(crate) const BACKGROUND: &str = "background";
+
+/// The key of how much of the machine services use.
+pub(crate) const CPU_USE: &str = "cpu_use";
+/// The key of how much of the services' memory is on NUMA nodes where they run, whether they are kept there or not.
+pub(crate) const MEMORY_AT_HAND: &str = "memory_at_hand";
 
 /// Keys of where the measured container runs; see [`placement`].
 pub(crate) const CPUS: &str = "cpus";
@@ -258,8 +284,16 @@ impl Scenario {
             Play::Affinity { .. } if machine.numa_nodes < 2 => {
                 Some("one NUMA node: nothing is near or far")
             }
+            Play::Chains(_) if machine.numa_nodes < 2 => {
+                Some("one NUMA node: no namespace can have one of its own")
+            }
             _ => None,
         }
+    }
+
+    /// Guests have no drivers for virtual networks, and no programs of DPDK.
+    pub(crate) fn is_for_guests(&self) -> bool {
+        !matches!(self.play, Play::Network | Play::Packets)
     }
 
     /// Why it says nothing about a configuration.
@@ -268,8 +302,9 @@ impl Scenario {
             Play::Redis { server: Qos::Burstable | Qos::BestEffort, .. }
                 if configuration.is_static() =>
             {
-                Some("kubelet's static CPU manager pins Guaranteed containers only")
+                Some(STATIC_IS_FOR_GUARANTEED)
             }
+            Play::Chains(_) if configuration.is_static() => Some(STATIC_IS_FOR_GUARANTEED),
             Play::Affinity { .. } if !configuration.reads_annotations() => {
                 Some("kubelet knows no affinity between containers of a node")
             }
@@ -288,6 +323,9 @@ impl Scenario {
         let has_clients = matches!(self.play, Play::Redis { .. } | Play::Web(_) | Play::Network);
         if has_clients && machine.cpus < 4 {
             remarks.push("few CPUs: a server that is not pinned also shares a CPU with its clients, which take precedence; with a second machine for clients it would not".to_owned());
+        }
+        if matches!(self.play, Play::Chains(_)) {
+            remarks.push("clients take precedence on an eighth of each NUMA node, which Bayplan keeps free of services (reservedCpus); services that are not pinned run there, too, which a second machine for clients would spare them".to_owned());
         }
         if matches!(self.play, Play::Web(_)) && machine.cpus < 3 {
             let milli = Sizes::of(machine.cpus).second_web_milli;
@@ -323,6 +361,18 @@ impl Scenario {
                 metric("mean".into(), "RT-avg".into(), "ms", true),
                 metric("p90".into(), "RT-p90".into(), "ms", true),
                 metric("p99".into(), "RT-p99".into(), "ms", true),
+            ],
+            Play::Chains(_) => vec![
+                metric("rps".into(), "RPS".into(), "1/s", false),
+                metric("mean".into(), "RT-avg".into(), "ms", true),
+                metric("p99".into(), "RT-p99".into(), "ms", true),
+                metric(CPU_USE.into(), "CPU use".into(), "%", false),
+                metric(
+                    MEMORY_AT_HAND.into(),
+                    "memory on the node where it is used".into(),
+                    "%",
+                    false,
+                ),
             ],
             Play::Packets => ["alone", "noisy"]
                 .map(|when| metric(format!("packets_{when}"), when.into(), "millions/s", false))
@@ -410,8 +460,17 @@ mod tests {
         };
         assert_eq!(
             left(&machine(2, 1, 1)),
-            ["redis-near", "redis-far", "nginx-lsr", "static-topology", "static-full-cores"]
+            [
+                "redis-near",
+                "redis-far",
+                "nginx-lsr",
+                "chain-spread",
+                "chain-namespaces",
+                "static-topology",
+                "static-full-cores",
+            ]
         );
+        assert_eq!(left(&machine(16, 1, 2)), ["nginx-lsr", "static-full-cores"]);
         assert_eq!(left(&machine(112, 2, 4)), [""; 0]);
         assert_eq!(
             SCENARIOS.iter().filter(|it| it.left_out(&machine(1, 1, 1)).is_some()).count(),

@@ -107,6 +107,8 @@ mod tests {
         let planned = schedule(&Wanted { rounds: 1, ..Wanted::default() }, &machine(2, 1, 1));
         let left: Vec<&str> = planned.left_out.keys().map(String::as_str).collect();
         let expected = [
+            "chain-namespaces",
+            "chain-spread",
             "nginx-lsr",
             "plugin",
             "proxy",

@@ -5,7 +5,9 @@ use comfy_table::presets::ASCII_MARKDOWN;
 
 use super::configuration::Configuration;
 use super::report::{Report, figure, range};
-use super::scenario::{BACKGROUND, Form, Metric, Play, SCENARIOS, Scenario, placement};
+use super::scenario::{
+    BACKGROUND, CPU_USE, Form, MEMORY_AT_HAND, Metric, Play, SCENARIOS, Scenario, placement,
+};
 use super::statistics::Spread;
 
 /// The whole report.
@@ -24,6 +26,9 @@ pub(crate) fn render(report: &Report) -> String {
     }
     if let Some(table) = by_class(report) {
         text.push_str(&format!("\nCRI Resource Manager, technology guide: redis by QoS class under Bayplan (table 11)\n\n{table}\n"));
+    }
+    if let Some(table) = by_deployment(report) {
+        text.push_str(&format!("\nResource orchestration, technology guide: chains of services in the form of its text (sections 9.2 and 9.3)\n\n{table}\n"));
     }
     text.push_str(&format!(
         "\nwhere the measured container runs, by the kernel\n\n{}\n",
@@ -195,6 +200,42 @@ fn by_class(report: &Report) -> Option<Table> {
     Some(table)
 }
 
+/// The seed's configurations one after the other: what instances for NUMA nodes, and then groups, make of throughput, CPU use and local memory. The second is its
+/// base.
+fn by_deployment(report: &Report) -> Option<Table> {
+    let (plain, bayplan) = (Configuration::NoPinning, Configuration::Proxy);
+    let rows = [
+        ("chain-spread", plain, "one instance, kubelet defaults"),
+        ("chain-namespaces", plain, "an instance per NUMA node, kubelet defaults"),
+        (
+            "chain-namespaces",
+            bayplan,
+            "an instance per NUMA node, Bayplan with groups by namespace",
+        ),
+    ];
+    let metrics = Scenario::by_name("chain-namespaces")?.metrics();
+    let metrics =
+        ["rps", CPU_USE, MEMORY_AT_HAND].map(|key| metrics.iter().find(|it| it.key == key));
+    let median = |name: &str, configuration, metric: &Metric| {
+        Some(report.spread(Scenario::by_name(name)?, configuration, metric)?.median)
+    };
+    let [rate, cpu_use, memory] = metrics;
+    let base = median("chain-namespaces", plain, rate?).filter(|it| *it > 0.0)?;
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header(["", "throughput", "CPU use", "memory on the node where it is used"]);
+    for (name, configuration, title) in rows {
+        let Some(throughput) = median(name, configuration, rate?) else { continue };
+        let percent = |metric: &Metric| {
+            let told = median(name, configuration, metric);
+            told.map_or_else(|| "-".to_owned(), |it| format!("{} %", figure(it)))
+        };
+        let factor = format!("{:.2} x", throughput / base);
+        table.add_row([title.to_owned(), factor, percent(cpu_use?), percent(memory?)]);
+    }
+    Some(table)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,5 +276,34 @@ mod tests {
         assert!(text.contains("2.0 x, 1.00 (1.00-1.00) ms"), "{text}");
         // SET was not measured, and is not made up.
         assert!(text.contains("| -"), "{text}");
+    }
+
+    #[test]
+    fn deployments_are_told_in_multiples_of_instances_without_groups() {
+        let mut report = report(&[]);
+        let cases = [
+            ("chain-spread", "default", [500.0, 30.0, 48.0]),
+            ("chain-namespaces", "default", [1000.0, 35.0, 46.0]),
+            ("chain-namespaces", "bayplan", [2060.0, 75.0, 81.0]),
+        ];
+        for (scenario, configuration, values) in cases {
+            let values =
+                ["rps", CPU_USE, MEMORY_AT_HAND].map(str::to_owned).into_iter().zip(values);
+            let measured = Measured { values: values.collect(), ..Default::default() };
+            let (round, load) = (1, String::new());
+            report.outcomes.push(Outcome { round, scenario, configuration, load, measured });
+        }
+        report.sum_up();
+        let table = by_deployment(&report).unwrap().to_string();
+        for (row, cells) in table.lines().skip(2).zip([
+            ["0.50 x", "30.0 %", "48.0 %"],
+            ["1.00 x", "35.0 %", "46.0 %"],
+            ["2.06 x", "75.0 %", "81.0 %"],
+        ]) {
+            assert!(cells.iter().all(|it| row.contains(it)), "{row}");
+        }
+        report.outcomes.retain(|it| it.scenario == "chain-spread");
+        report.sum_up();
+        assert!(by_deployment(&report).is_none());
     }
 }
