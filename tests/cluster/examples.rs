@@ -356,7 +356,8 @@ impl Guide<'_> {
         for (name, card, near) in
             [("gpu-1", "card1", "8-15,24-31"), ("gpu-0", "card0", "0-7,16-23")]
         {
-            let annotations = json!({ "gas-ts": "1764266400000000000", "gas-container-cards": card });
+            let annotations =
+                json!({ "gas-ts": "1764266400000000000", "gas-container-cards": card });
             let amounts = json!({ "cpu": "2", "memory": "64Mi", GPUS: "1" });
             let container = json!({ "name": "c", "image": "i", "resources": { "requests": amounts, "limits": amounts } });
             let spec = json!({ "containers": [container] });

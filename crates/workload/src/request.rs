@@ -39,6 +39,17 @@ pub struct Hardware<'a> {
     pub isolated_in_a_node: usize,
 }
 
+/// A container that shares CPUs has no partition anywhere; one that would be spread for it is better off near its memory and devices.
+fn is_isolated_for_partition(
+    container: &NewContainer,
+    demand: Demand,
+    hardware: Hardware<'_>,
+) -> bool {
+    container.lacks_partition
+        && demand.shared().is_none()
+        && demand.exclusive() <= hardware.isolated_in_a_node
+}
+
 /// The request of a container, and a warning for everything about it that could not be understood. A pod of unknown QoS class only shares: exclusive
 /// CPUs are for those that provably paid for them. `others` are the containers of the node.
 pub fn derive_request<'a>(
@@ -84,11 +95,8 @@ pub fn derive_request<'a>(
     let demand = rules.amplification.real(demand);
     let mut wishes = asked.wishes.clone();
     let is_isolated_by_rule = rules.prefer_isolated_cpus && demand.exclusive() == 1;
-    // A container that shares CPUs has no partition anywhere; one that would be spread for it is better off near its memory and devices.
-    let lacks_partition = container.lacks_partition
-        && demand.shared().is_none()
-        && demand.exclusive() <= hardware.isolated_in_a_node;
-    if asked.prefer_isolated_cpus.is_none() && (is_isolated_by_rule || lacks_partition) {
+    let is_isolated = is_isolated_by_rule || is_isolated_for_partition(container, demand, hardware);
+    if asked.prefer_isolated_cpus.is_none() && is_isolated {
         wishes.cpus.isolated = Some(Strictness::Preferred);
     }
     // Another component has chosen its CPUs, and knows which memory is near them.

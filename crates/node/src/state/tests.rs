@@ -453,6 +453,14 @@ impl World {
         }
     }
 
+    fn remove(&mut self, which: usize) {
+        if let Some(id) = self.any_real(which) {
+            self.real.remove(&id);
+            self.wrong.remove(&id);
+            self.step(Event::Ended(id));
+        }
+    }
+
     fn play(&mut self, op: Op) -> Result<(), TestCaseError> {
         match op {
             Op::Admit { pod, name, attempt, milli, gib } => {
@@ -466,13 +474,7 @@ impl World {
             Op::Make(which) => self.make(which),
             Op::CreateEnds { which, is_answered } => self.create_ends(which, is_answered),
             Op::Start(which) => self.start(which),
-            Op::Remove(which) => {
-                if let Some(id) = self.any_real(which) {
-                    self.real.remove(&id);
-                    self.wrong.remove(&id);
-                    self.step(Event::Ended(id));
-                }
-            }
+            Op::Remove(which) => self.remove(which),
             Op::Vanish { which, is_removed } => self.vanish(which, is_removed),
             Op::Appear { pod, name, milli, cpus } => {
                 let cpus = cpus_of(cpus).intersection(&self.online);
