@@ -68,8 +68,8 @@ fn wanted(node_cpus: usize) -> Vec<(String, String)> {
         wanted.push((format!("place {half} exclusive CPUs"), exclusive(half)));
     }
     let shared = [
-        ("place a sharer, 500m", "{requests: {cpu: 500m, memory: 64Mi}}"),
-        ("place a sharer without a request", "{}"),
+        ("place a shared container, 500m", "{requests: {cpu: 500m, memory: 64Mi}}"),
+        ("place a shared container without a request", "{}"),
     ];
     wanted.extend(shared.map(|(name, resources)| (name.to_owned(), resources.to_owned())));
     wanted
@@ -146,8 +146,8 @@ mod tests {
         let expected = [
             ("place 1 exclusive CPU", 1),
             ("place 4 exclusive CPUs", 4),
-            ("place a sharer, 500m", 8),
-            ("place a sharer without a request", 8),
+            ("place a shared container, 500m", 8),
+            ("place a shared container without a request", 8),
         ];
         let shown = figures.iter().map(|it| (it.name.as_str(), cpus(&it.result).len()));
         assert_eq!(shown.collect::<Vec<_>>(), expected);
