@@ -3,7 +3,6 @@
 
 mod allowed;
 mod annotations;
-mod any_groups;
 mod claims;
 mod cold_start;
 mod colocation;
@@ -45,7 +44,6 @@ use crate::container::Phase;
 use crate::event::{
     Answer, ChangedMachine, Event, FailedWrite, Note, RuntimeView, Seen, SeenDetails, Step,
 };
-use crate::groups::GroupType;
 use crate::history::Kind;
 use crate::record::{AllocationForm, Record, replay};
 use crate::settings::CompactionConfig;
@@ -65,8 +63,6 @@ struct Machine {
     narrows: bool,
     /// A container that cannot have exclusive CPUs shares.
     shares: bool,
-    /// Types of groups.
-    types: Arc<[GroupType]>,
 }
 
 impl Machine {
@@ -75,19 +71,7 @@ impl Machine {
         let (line, reserved) = (line.to_owned(), reserved.to_owned());
         let (compacts, narrows, shares) = (false, false, false);
         let (policy, has_system) = (Policy::default(), true);
-        let types = Arc::default();
-        Machine {
-            line,
-            reserved,
-            policy,
-            has_system,
-            offline,
-            isolated,
-            compacts,
-            narrows,
-            shares,
-            types,
-        }
+        Machine { line, reserved, policy, has_system, offline, isolated, compacts, narrows, shares }
     }
 
     /// `None`: every CPU is offline.
@@ -119,7 +103,6 @@ fn fresh(machine: &Machine) -> NodeState {
             true => OnNoCapacity::Share,
             false => OnNoCapacity::Refuse,
         })
-        .with_groups(Arc::clone(&machine.types))
 }
 
 /// CPUs as the bits of a number.
@@ -212,9 +195,6 @@ enum Op {
         cpus: u64,
     },
     Pause(bool),
-    Regroup(Arc<[GroupType]>),
-    /// Containers have used so much.
-    Used(i64),
     /// A minute goes by.
     Wait,
 }
@@ -350,10 +330,6 @@ struct World {
     journal: Vec<String>,
     /// What the journal has of each container, by the ledger's id.
     journaled: BTreeMap<u64, AllocationForm>,
-    /// What it has of each group.
-    journaled_groups: BTreeMap<u64, String>,
-    /// Pods are in namespaces of which groups may be.
-    is_grouped: bool,
     real: BTreeMap<String, Real>,
     pending: Vec<Pending>,
     /// Kubelet's updates on their way, with what bayplan wrote into them, and what the container had before.
@@ -383,8 +359,6 @@ impl World {
             machine,
             journal: Vec::new(),
             journaled: BTreeMap::new(),
-            journaled_groups: BTreeMap::new(),
-            is_grouped: false,
             real: BTreeMap::new(),
             pending: Vec::new(),
             updates: Vec::new(),
@@ -442,12 +416,6 @@ impl World {
                 Record::Released { id, .. } => {
                     self.journaled.remove(id);
                 }
-                Record::Group(form) => {
-                    self.journaled_groups.insert(form.id, to_line(record));
-                }
-                Record::GroupEnded { id } => {
-                    self.journaled_groups.remove(id);
-                }
                 _ => {}
             }
         }
@@ -464,7 +432,7 @@ impl World {
     fn play(&mut self, op: Op) -> Result<(), TestCaseError> {
         match op {
             Op::Admit { pod, name, attempt, milli, gib } => {
-                self.admit(self.spec(pod, name, attempt, milli, gib));
+                self.admit(spec(pod, name, attempt, milli, gib));
             }
             Op::Retry(which) => {
                 if let Some(pending) = pick(&self.pending, which) {
@@ -479,7 +447,7 @@ impl World {
             Op::Appear { pod, name, milli, cpus } => {
                 let cpus = cpus_of(cpus).intersection(&self.online);
                 let pinning = Pinning { cpus, ..Pinning::default() };
-                self.make_real(self.spec(pod, name, 7, milli, 0), pinning);
+                self.make_real(spec(pod, name, 7, milli, 0), pinning);
             }
             Op::PodEnds(pod) => self.end_pod(&format!("sandbox{pod}")),
             Op::Resize { which, milli } => self.resize(which, milli),
@@ -500,19 +468,14 @@ impl World {
                 self.change(Machine { offline, isolated, ..self.machine.clone() })?;
             }
             Op::Reshape(line) => {
-                let Machine { reserved, types, .. } = self.machine.clone();
+                let reserved = self.machine.reserved.clone();
                 let Machine { compacts, narrows, shares, has_system, policy, .. } = self.machine;
                 let machine = Machine::new(&line, &reserved);
-                let machine = Machine { types, policy, ..machine };
-                self.change(Machine { compacts, narrows, shares, has_system, ..machine })?;
+                self.change(Machine { compacts, narrows, shares, has_system, policy, ..machine })?;
             }
             Op::Configure { reserved, has_system, has_one_pool } => {
                 self.configure(reserved, has_system, has_one_pool)?;
             }
-            Op::Regroup(types) => {
-                self.configure_as(Machine { types, ..self.machine.clone() })?;
-            }
-            Op::Used(milli) => self.use_cpus(milli),
             Op::SetMode(mode) => {
                 self.owners = self.owners();
                 self.step(Event::SetMode(mode));
@@ -570,13 +533,7 @@ impl World {
         self.online = topology.cpus().clone();
         let fingerprint = changed.fingerprint.clone();
         self.step(Event::MachineChanged(Box::new(changed)));
-        // Groups that are always there are made with the first event.
-        killed.step(Event::Ping, self.now);
-        match self.is_grouped {
-            // New groups may have other ids.
-            true => prop_assert_eq!(any_groups::places(&killed), any_groups::places(&self.state)),
-            false => prop_assert_eq!(killed.ledger.holdings(), self.state.ledger.holdings()),
-        }
+        prop_assert_eq!(killed.ledger.holdings(), self.state.ledger.holdings());
         prop_assert_eq!(&self.state.fingerprint, &fingerprint);
         Ok(())
     }
@@ -851,7 +808,6 @@ impl World {
         self.wrong.extend(turned.map(|(runtime_id, _)| runtime_id.clone()));
         self.state = again;
         (self.journal, self.journaled) = (Vec::new(), BTreeMap::new());
-        self.journaled_groups.clear();
         self.note_records(&self.state.snapshot_records());
         self.pending.retain(|pending| pending.made.is_none() && !pending.is_impossible);
         self.pending.iter_mut().for_each(|pending| pending.is_given_up = true);
@@ -865,8 +821,7 @@ impl World {
     fn check(&self) -> Result<(), TestCaseError> {
         let state = &self.state;
         prop_assert_eq!(check_ledger(&state.ledger), Vec::<String>::new());
-        let held = state.ledger.allocations().filter(|(_, it)| !it.is_group());
-        let held: Vec<ContainerId> = held.map(|(id, _)| id).collect();
+        let held: Vec<ContainerId> = state.ledger.allocations().map(|(id, _)| id).collect();
         let known: Vec<ContainerId> = state.containers.keys().copied().collect();
         prop_assert_eq!(held, known);
         for id in state.containers.keys() {
@@ -874,7 +829,6 @@ impl World {
         }
         self.check_cold()?;
         self.check_claims()?;
-        self.check_groups()?;
         for id in state.containers.keys() {
             let cpus = state.pinning(*id).unwrap().cpus;
             prop_assert!(cpus.is_subset(&self.online), "{} is to run on {}", id, cpus);
@@ -981,10 +935,7 @@ impl World {
         self.sync()?;
         self.sync()?;
         let empty = fresh(&self.machine);
-        match self.machine.types.is_empty() {
-            true => prop_assert_eq!(self.state.ledger.holdings(), empty.ledger.holdings()),
-            false => self.check_left_groups()?,
-        }
+        prop_assert_eq!(self.state.ledger.holdings(), empty.ledger.holdings());
         prop_assert!(self.state.containers.is_empty() && self.state.by_runtime_id.is_empty());
         prop_assert!(self.state.by_ticket.is_empty() && self.state.ended.is_empty());
         prop_assert!(self.state.observed.is_empty(), "{:?}", self.state.observed);
