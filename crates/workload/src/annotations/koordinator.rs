@@ -43,7 +43,7 @@ pub static FOREIGN: &[Foreign] = &[
     Foreign {
         name: QOS,
         values: "label; LSE, LSR, LS, BE, SYSTEM",
-        meaning: "LSE, LSR: exclusive CPUs, in pods of other classes than Guaranteed for containers with whole CPUs as request and limit; LSE: and idle siblings (requests.lseIdleSiblings); LSR: as with lend besteffort; LS, BE: shared CPUs; SYSTEM: reserved CPUs, where `permissions` allow it",
+        meaning: "LSE, LSR: exclusive CPUs, also in Burstable pods for whole CPUs as request and limit; LSE: idle siblings; LSR: lent; LS, BE: shared; SYSTEM: reserved, where `permissions` allow it",
         fills: &[Field::PreferSharedCpus, Field::Siblings, Field::IsReserved, Field::Lends],
     },
     Foreign {

@@ -414,6 +414,7 @@ fn koordinator_and_katalyst_are_read_and_our_keys_count_more() {
             prefer_shared_cpus: Some(
             false
             )
+            owns_requested: true
             siblings: Idle
             only_whole_cores: true
             within: Some(
