@@ -371,7 +371,7 @@ pub(crate) fn random_trace(events: &[(u8, u8)]) -> Trace {
     random_trace_with(events, |_| "")
 }
 
-/// The same with words behind those of the container whose turn it is.
+/// The same with more words for some containers, by their name.
 pub(crate) fn random_trace_with(events: &[(u8, u8)], more: fn(&str) -> &'static str) -> Trace {
     let mut live: Vec<String> = Vec::new();
     let mut words = Vec::new();
