@@ -39,6 +39,7 @@ mod simulate;
 mod snapshot;
 mod status;
 mod text;
+mod time_summary;
 mod top;
 mod topology;
 mod visible;

@@ -70,9 +70,9 @@ async fn not_through(config: &Config, control: &Path) -> Option<String> {
 }
 
 fn figures(directly: Vec<Duration>, by_daemon: Vec<Duration>) -> Vec<Figure> {
-    let directly = Figure::of(DIRECT, String::new(), directly);
+    let directly = Figure::of(DIRECT, String::new(), &directly);
     let base = directly.as_ref().map(|it| it.median_us);
-    let by_daemon = Figure::of(THROUGH, String::new(), by_daemon).map(|it| {
+    let by_daemon = Figure::of(THROUGH, String::new(), &by_daemon).map(|it| {
         let more = base.map(|base| format!("{:+.0} \u{b5}s", it.median_us - base));
         Figure { result: more.unwrap_or_default(), ..it }
     });

@@ -98,7 +98,7 @@ fn place(state: &NodeState, name: &str, container: &NewContainer, rounds: usize)
         }
         result = told(&step.answer);
     }
-    Figure::of(name, result, times)
+    Figure::of(name, result, &times)
 }
 
 /// What kubelet would have been answered.

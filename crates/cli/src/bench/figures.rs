@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::text::{render_table, table};
+use crate::time_summary::{TimeSummary, micros};
 
 /// The form of `-o json`.
 const FORMAT: &str = "bayplan-bench-times/1";
@@ -25,13 +26,9 @@ pub(super) struct Figure {
 
 impl Figure {
     /// `None` without a time.
-    pub(super) fn of(name: &str, result: String, mut times: Vec<Duration>) -> Option<Figure> {
-        times.sort_unstable();
-        let at = |percent: usize| {
-            let rank = (times.len() * percent).div_ceil(100).saturating_sub(1);
-            times.get(rank).map(|it| it.as_secs_f64() * 1e6)
-        };
-        let (median_us, p99_us, max_us) = (at(50)?, at(99)?, at(100)?);
+    pub(super) fn of(name: &str, result: String, times: &[Duration]) -> Option<Figure> {
+        let TimeSummary { median, p99, max, .. } = TimeSummary::of(times)?;
+        let [median_us, p99_us, max_us] = [median, p99, max].map(micros);
         Some(Figure {
             name: name.to_owned(),
             result,
@@ -92,7 +89,7 @@ pub(super) fn render(report: &Report) -> String {
     let mut text = format!("{cpus} CPUs, {containers} containers by the journal, load {load}\n");
     let mut rows = table(&["WHAT", "TIMES", "MEDIAN", "99 %", "MOST", "RESULT"]);
     for it in &report.figures {
-        let [median, p99, max] = [it.median_us, it.p99_us, it.max_us].map(micros);
+        let [median, p99, max] = [it.median_us, it.p99_us, it.max_us].map(shown);
         rows.add_row([it.name.clone(), it.count.to_string(), median, p99, max, it.result.clone()]);
     }
     text.push_str(&render_table(&rows));
@@ -103,7 +100,7 @@ pub(super) fn render(report: &Report) -> String {
 }
 
 /// `4.2 µs`, `812 µs`, `3.41 ms`.
-fn micros(value: f64) -> String {
+fn shown(value: f64) -> String {
     match value {
         _ if value < 100.0 => format!("{value:.1} \u{b5}s"),
         _ if value < 1000.0 => format!("{value:.0} \u{b5}s"),
@@ -119,12 +116,12 @@ mod tests {
 
     #[test]
     fn times_are_ranked_and_shown_in_the_unit_that_suits_them() {
-        let times = (1..=200).rev().map(|it| Duration::from_micros(it * 20)).collect();
-        let figure = Figure::of("place", "CPUs 1".to_owned(), times).unwrap();
+        let times = (1..=200).rev().map(|it| Duration::from_micros(it * 20)).collect::<Vec<_>>();
+        let figure = Figure::of("place", "CPUs 1".to_owned(), &times).unwrap();
         assert_eq!((figure.median_us, figure.p99_us, figure.max_us), (2000.0, 3960.0, 4000.0));
-        assert_eq!(Figure::of("nothing", String::new(), Vec::new()), None);
+        assert_eq!(Figure::of("nothing", String::new(), &[]), None);
         let quick = vec![Duration::from_nanos(4240), Duration::from_micros(812)];
-        let quick = Figure::of("read", String::new(), quick).unwrap();
+        let quick = Figure::of("read", String::new(), &quick).unwrap();
         let mut report =
             Report { cpus: 16, containers: 3, load: "0.41".into(), ..Report::default() };
         report.add((vec![figure, quick], vec![LeftOut::new("write", "root may")]));

@@ -35,7 +35,7 @@ pub(super) fn journal(state_dir: &Path, records: &[String], rounds: usize) -> Pa
     match appended {
         Ok((times, bytes)) => {
             let result = format!("{bytes} bytes each");
-            (Figure::of(name, result, times).into_iter().collect(), Vec::new())
+            (Figure::of(name, result, &times).into_iter().collect(), Vec::new())
         }
         Err(JournalError::Locked { .. }) => {
             (Vec::new(), vec![LeftOut::new(name, "another `bayplan bench` measures here")])
@@ -119,8 +119,8 @@ fn write_and_read(
         reads.push(begun.elapsed().saturating_sub(written));
     }
     let figures = [
-        Figure::of("kernel file: write a CPU set", String::new(), writes),
-        Figure::of("kernel file: read it", String::new(), reads),
+        Figure::of("kernel file: write a CPU set", String::new(), &writes),
+        Figure::of("kernel file: read it", String::new(), &reads),
     ];
     Ok(figures.into_iter().flatten().collect())
 }

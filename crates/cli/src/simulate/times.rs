@@ -5,6 +5,8 @@ use std::time::Duration;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 
+use crate::time_summary::{TimeSummary, micros};
+
 /// CPU time per event, by what was asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
@@ -34,19 +36,9 @@ pub(crate) fn thread_cpu_time() -> Duration {
 
 /// `4.2, 3.9, 11, 52 us`: mean, median, 99th percentile, most.
 pub(crate) fn render_times(times: &[Duration]) -> String {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    let count = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
-    let at = |percent: usize| {
-        let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-        sorted.get(rank).copied()
-    };
-    let mean = sorted.iter().sum::<Duration>().checked_div(count);
-    let (Some(mean), Some(median), Some(p99), Some(max)) = (mean, at(50), at(99), sorted.last())
-    else {
+    let Some(TimeSummary { mean, median, p99, max }) = TimeSummary::of(times) else {
         return "-".to_owned();
     };
-    let micros = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1e6);
-    let shown = [mean, median, p99, *max].map(micros);
+    let shown = [mean, median, p99, max].map(|it| format!("{:.1}", micros(it)));
     format!("{} \u{b5}s", shown.join(", "))
 }
