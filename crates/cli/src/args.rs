@@ -771,7 +771,7 @@ impl From<PolicyName> for Policy {
     }
 }
 
-/// What is read and what is written.
+/// What each of the figures is.
 const BENCH_HELP: &str = "\
   place ...     from kubelet's call to the answer, without the disk: what the configuration, the machine and the containers of now make of it.
                 RESULT is what would be answered now
@@ -780,13 +780,14 @@ const BENCH_HELP: &str = "\
   kernel file   what one CPU set costs when the daemon sets it, and when it looks whether it is still so
   call          what every call of kubelet costs through the daemon, and without it
 
-Times of other work on the node are in them: look at the median, and at the load. What others of a pod's CPUs have to let go through the
-runtime is not measured, because it would touch containers; `bayplan_decision_duration_seconds` and the other metrics count it as it happens.
+Times of other work on the node are in them: look at the median, and at the load. What it takes until other containers have left
+CPUs is not measured, because it would move them; `bayplan_decision_duration_seconds` and the other metrics count it as it happens.
 
   $ sudo bayplan bench -n 1000
   $ sudo bayplan bench -o json | jq '.figures[] | {name, median_us}'
 ";
 
+/// What is read and what is written.
 const SIMULATE_HELP: &str = "\
 Reserved CPUs are those of the configuration (`reservedCpus`), or else those of the machine file. Without --config, the file in
 /etc counts only for this machine, not for one that is named with --machine or --root.
