@@ -107,8 +107,8 @@ pub(super) fn routes<S: DaemonStream>(access: Access, daemon: Arc<S>) -> Router 
         answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
         streams: Arc::new(Semaphore::new(STREAMS_MAX)),
     };
-    let begin = Router::new().route(PAGE, get(page::<S>).post(log_in::<S>));
-    let add = |router: Router<_>, path: &&str| router.route(path, get(part::<S>));
+    let begin = Router::new().route(PAGE, get(answer::<S>).post(log_in::<S>));
+    let add = |router: Router<_>, path: &&str| router.route(path, get(answer::<S>));
     let all = PATHS.iter().fold(begin, add).with_state(Arc::new(map));
     all.layer(DefaultBodyLimit::max(FORM_MAX)).layer(map_response(with_headers))
 }
@@ -120,27 +120,16 @@ async fn with_headers(mut response: Response) -> Response {
     response
 }
 
-/// The document, or a form for a token.
-async fn page<S: DaemonStream>(
+/// What the daemon has, or the refusal; in place of the document a browser without a token gets a form for one.
+async fn answer<S: DaemonStream>(
     State(map): State<Arc<Map<S>>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
+    let has_form = uri.path() == PAGE && !headers.contains_key(header::AUTHORIZATION);
     match map.check(&headers).await {
         Ok(()) => map.show(&uri).await,
-        Err(refused) if headers.contains_key(header::AUTHORIZATION) => refused.into_response(),
-        Err(refused) => form(&refused),
-    }
-}
-
-/// Everything but the document.
-async fn part<S: DaemonStream>(
-    State(map): State<Arc<Map<S>>>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Response {
-    match map.check(&headers).await {
-        Ok(()) => map.show(&uri).await,
+        Err(refused) if has_form => form(&refused),
         Err(refused) => refused.into_response(),
     }
 }
