@@ -6,7 +6,7 @@ mod guest;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::package::{self, Foreign};
+use crate::package::{self, Cross};
 use crate::setup::run_apt;
 use crate::{cargo, run_program, workspace};
 
@@ -25,7 +25,7 @@ const PACKAGES: [&str; 4] =
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 /// Runs a program of that processor. Where its libraries are: as Debian's cross compiler has them.
 const EMULATOR: [&str; 3] = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"];
-/// What needs more than user-mode emulation has: it loads programs into the kernel, or is of this machine's tools.
+/// Tools and tests of this machine.
 const NOT_EMULATED: [&str; 3] = ["bayplan-xtask", "bayplan-tests", "bayplan-plant"];
 
 pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
             install()?;
             let out = packaged();
             let out = out.parent().unwrap_or(&out);
-            package::run_foreign(&build()?, &Foreign { target: TARGET, emulator: &EMULATOR, out })?;
+            package::run_cross(&build()?, &Cross { target: TARGET, emulator: &EMULATOR, out })?;
         }
         ["units", crates @ ..] => {
             install()?;

@@ -27,7 +27,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 /// Another processor than this machine's.
-pub(crate) struct Foreign<'a> {
+pub(crate) struct Cross<'a> {
     /// As rustc names it.
     pub(crate) target: &'a str,
     /// What runs its programs here, and the first arguments.
@@ -37,15 +37,15 @@ pub(crate) struct Foreign<'a> {
 }
 
 /// Packages of a program for another processor. What makes packages takes everything from `target/package`, so what lies there is put aside meanwhile.
-pub(crate) fn run_foreign(program: &Path, foreign: &Foreign<'_>) -> anyhow::Result<()> {
+pub(crate) fn run_cross(program: &Path, cross: &Cross<'_>) -> anyhow::Result<()> {
     let stage = workspace().join("target/package");
     let aside = workspace().join("target/package.aside");
     if stage.exists() && !aside.exists() {
         fs::rename(&stage, &aside)?;
     }
-    let made = make(program, foreign.emulator, &["--target", foreign.target]);
-    make_empty(foreign.out)?;
-    fs::rename(&stage, foreign.out)?;
+    let made = make(program, cross.emulator, &["--target", cross.target]);
+    make_empty(cross.out)?;
+    fs::rename(&stage, cross.out)?;
     if aside.exists() {
         fs::rename(&aside, &stage)?;
     }

@@ -8,6 +8,10 @@ use anyhow::Context as _;
 use crate::cache::made_once;
 use crate::lab::kernel::{current_package, download, find, own_lists};
 
+/// Files of the packages begin with these names, and are called so in the cache.
+const KERNEL: &str = "vmlinuz";
+const BUSYBOX: &str = "busybox";
+
 /// What a guest needs that has nothing else.
 pub(crate) struct Foreign {
     pub(crate) kernel: PathBuf,
@@ -19,18 +23,16 @@ pub(crate) fn fetch(architecture: &str) -> anyhow::Result<Foreign> {
     let dir = made_once(&format!("foreign-{architecture}"), |dir| {
         let apt = own_lists(&format!("apt-{architecture}"), "", Some(architecture))?;
         let kernel = current_package(&apt, &format!("linux-image-cloud-{architecture}"))?;
-        for (package, begins, name) in
-            [(kernel.as_str(), "vmlinuz-", "vmlinuz"), ("busybox-static", "busybox", "busybox")]
+        for (package, below, name) in
+            [(kernel.as_str(), "boot", KERNEL), ("busybox-static", "bin", BUSYBOX)]
         {
             let scratch = dir.join("unpacked");
             download(&scratch, &apt, package)?;
-            let is_it = |name: &str| name.starts_with(begins) && !name.ends_with(".deb");
-            let found =
-                find(&scratch.join(if name == "vmlinuz" { "boot" } else { "bin" }), &is_it)?;
-            fs::copy(found.with_context(|| format!("{package} has no {begins}"))?, dir.join(name))?;
+            let found = find(&scratch.join(below), &|it| it.starts_with(name))?;
+            fs::copy(found.with_context(|| format!("{package} has no {name}"))?, dir.join(name))?;
             fs::remove_dir_all(scratch)?;
         }
         Ok(())
     })?;
-    Ok(Foreign { kernel: dir.join("vmlinuz"), busybox: dir.join("busybox") })
+    Ok(Foreign { kernel: dir.join(KERNEL), busybox: dir.join(BUSYBOX) })
 }
