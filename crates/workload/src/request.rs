@@ -39,17 +39,6 @@ pub struct Hardware<'a> {
     pub isolated_in_a_node: usize,
 }
 
-/// A container that shares CPUs has no partition anywhere; one that would be spread for it is better off near its memory and devices.
-fn is_isolated_for_partition(
-    container: &NewContainer,
-    demand: Demand,
-    hardware: Hardware<'_>,
-) -> bool {
-    container.lacks_partition
-        && demand.shared().is_none()
-        && demand.exclusive() <= hardware.isolated_in_a_node
-}
-
 /// The request of a container, and a warning for everything about it that could not be understood. A pod of unknown QoS class only shares: exclusive
 /// CPUs are for those that provably paid for them. `others` are the containers of the node.
 pub fn derive_request<'a>(
@@ -130,6 +119,17 @@ pub fn derive_request<'a>(
     };
     warnings.extend(without_effect(container, &asked, &request, rules));
     (request, warnings)
+}
+
+/// A container that shares CPUs has no partition anywhere; one that would be spread for it is better off near its memory and devices.
+fn is_isolated_for_partition(
+    container: &NewContainer,
+    demand: Demand,
+    hardware: Hardware<'_>,
+) -> bool {
+    container.lacks_partition
+        && demand.shared().is_none()
+        && demand.exclusive() <= hardware.isolated_in_a_node
 }
 
 /// Whether containers of its pod that are still to come can have CPUs of their own; they are taken to ask as it does.
