@@ -13,6 +13,8 @@ use std::fs;
 use std::path::Path;
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
+use bayplan_host::write_snapshot;
+use bayplan_topology::parse_machine;
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 use kube::Client;
 use serde_json::{Value as Json, json};
@@ -30,6 +32,8 @@ const SETUP: Setup = Setup {
     has_features: true,
     accepts_cri_resmgr: false,
     files: |root| {
+        // With the cards, which a node's own files leave out.
+        write_snapshot(&parse_machine(SETUP.machine).unwrap()).write_to(root).unwrap();
         write_features(root);
         write_driver(root);
     },
@@ -364,7 +368,8 @@ impl Guide<'_> {
             self.make(name, json!({ "annotations": annotations }), spec).await;
             let placed = self.run(name).await;
             let own = set(&placed[0][0]);
-            assert!(own.len() == 2 && own.is_subset(&set(near)), "{name}: {placed:?}");
+            let told = self.node.node.explain(name).await;
+            assert!(own.len() == 2 && own.is_subset(&set(near)), "{told:#?}");
         }
     }
 }
