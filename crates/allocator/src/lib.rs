@@ -64,6 +64,7 @@ pub use request::{Demand, Preferences, Previous, Request, derive_demand};
 pub use requirement::Requirement;
 pub use room::plan_way;
 pub use score::{Rejection, Score};
+pub use search::spare_cpus;
 pub use terms::Terms;
 pub use wishes::{
     ClockStrategy, ClockWish, ColdStart, CpuWishes, MemoryWishes, Near, Owner, Packing, Part,

@@ -649,6 +649,7 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
         None => ledger.open().cpus(),
     };
     let mut held = pools.ownable(&previous.exclusive).intersection(open);
+    leave_one_to_sharers(ledger, &mut held);
     if held.len() > wanted {
         return choose(pools, &held, wanted, request.wishes.cpus.is_spread());
     }
@@ -667,6 +668,29 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
         held.union_with(&take_spare(ledger, request, &mut free, &siblings, missing));
     }
     held
+}
+
+/// A container that held these CPUs a moment ago had left each pool with sharers a CPU. One that held them earlier, or in another ledger, may not: the sharers
+/// have been placed on them since.
+fn leave_one_to_sharers(ledger: &Ledger, held: &mut CpuSet) {
+    let has_sharers = |pool: &&Pool| {
+        let load = ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
+        let one = Load { milli: MilliCpu::ZERO, ..load };
+        one.cpus_kept(pool) > 0
+    };
+    for pool in ledger.pools().iter().filter(has_sharers) {
+        let shared = pool.cpus.intersection(ledger.free());
+        if let Some(last) = shared.last().filter(|_| shared.is_subset(held)) {
+            held.remove(last);
+        }
+    }
+}
+
+/// Of CPUs that a container held some time ago, those that it can have back: nobody owns them, and the sharers around them can do without.
+#[must_use]
+pub fn spare_cpus(ledger: &Ledger, request: &Request, cpus: &CpuSet) -> CpuSet {
+    let mut free = ledger.counted().clone();
+    take_spare(ledger, request, &mut free, &ledger.pools().ownable(cpus), cpus.len())
 }
 
 /// Takes up to `count` of these CPUs away, as far as they are open and the sharers around them can do without them.

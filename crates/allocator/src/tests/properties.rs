@@ -275,6 +275,8 @@ struct Played {
     requests: BTreeMap<ContainerId, Request>,
     /// Groups that are made of components: these decide their CPUs from then on.
     composed: BTreeSet<ContainerId>,
+    /// Places that containers had before they were resized.
+    places: Vec<Previous>,
 }
 
 impl Played {
@@ -490,7 +492,12 @@ impl Played {
     fn resize(&mut self, mut wanted: Request) -> Result<(), TestCaseError> {
         let ledger = &mut self.ledger;
         let held = ledger.release(wanted.id).unwrap();
-        wanted.previous = Some(Previous { pool: held.pool, exclusive: held.exclusive.clone() });
+        for earlier in &self.places {
+            check_earlier_place(ledger, &wanted, earlier)?;
+        }
+        let previous = Previous { pool: held.pool, exclusive: held.exclusive.clone() };
+        self.places.push(previous.clone());
+        wanted.previous = Some(previous);
         let part = wanted.wishes.pod.part;
         match offer(ledger, &wanted) {
             Ok(offer) if part.group().is_some() => {
@@ -511,6 +518,31 @@ impl Played {
         }
         Ok(())
     }
+}
+
+/// Others may have been placed on the CPUs of an earlier place since: they keep a CPU whatever is asked, and all that they need where only spare ones are.
+fn check_earlier_place(
+    ledger: &Ledger,
+    wanted: &Request,
+    earlier: &Previous,
+) -> Result<(), TestCaseError> {
+    let spare = spare_cpus(ledger, wanted, &earlier.exclusive);
+    prop_assert!(spare.is_subset(&earlier.exclusive));
+    for exclusive in [&earlier.exclusive, &spare] {
+        let previous = Some(Previous { pool: earlier.pool, exclusive: exclusive.clone() });
+        let mut after = ledger.clone();
+        // That all are as they should be is looked at by `commit`.
+        if let Ok(offer) = offer(ledger, &Request { previous, ..wanted.clone() }) {
+            after.commit(offer).unwrap();
+        }
+    }
+    for pool in ledger.pools().iter() {
+        let load = ledger.loads()[pool.id.index()];
+        let left = ledger.shared_cpus(pool.id).difference(&spare).len();
+        let has_lost = left < ledger.shared_cpus(pool.id).len();
+        prop_assert!(!has_lost || left >= load.cpus_kept(pool), "{}", pool.name);
+    }
+    Ok(())
 }
 
 /// Where a NUMA node is said to have CPUs left, so many exclusive ones of one node are given, also if only whole cores are.
@@ -536,7 +568,8 @@ fn check_zones(ledger: &Ledger) -> Result<(), TestCaseError> {
 fn check_history(line: &str, reserved: &str, ops: Vec<Op>) -> Result<(), TestCaseError> {
     let ledger = machine(line, reserved).unwrap();
     let initial = ledger.holdings().clone();
-    let mut played = Played { ledger, requests: BTreeMap::new(), composed: BTreeSet::new() };
+    let (requests, composed) = (BTreeMap::new(), BTreeSet::new());
+    let mut played = Played { ledger, requests, composed, places: Vec::new() };
     for (step, op) in (0..).zip(ops) {
         let before = played.ledger.clone();
         played.step(step, op)?;

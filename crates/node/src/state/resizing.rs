@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bayplan_allocator::{Allocation, ContainerId, Previous, offer};
+use bayplan_allocator::{Allocation, ContainerId, Ledger, Previous, Request, offer, spare_cpus};
 use bayplan_types::{CpuSet, Pinning};
 use bayplan_workload::silent::says_memory;
 use bayplan_workload::{Admission, NewContainer, ResizeOutcome, Resources, updated_resources};
@@ -145,7 +145,7 @@ impl NodeState {
             let Some(held) = self.ledger.lift(id) else { return step };
             let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
-            let previous = change.previous(&held);
+            let previous = change.previous(&held, &self.ledger, &request);
             // In a group it takes nothing from others.
             if previous.exclusive.is_empty() && request.part().group().is_none() {
                 request = self.as_sharer(request);
@@ -417,12 +417,14 @@ impl Change {
         }
     }
 
-    /// What it keeps as much of as it can.
-    fn previous(&self, held: &Allocation) -> Previous {
-        match self {
-            Change::Update(_) => Previous { pool: held.pool, exclusive: held.exclusive.clone() },
-            Change::Back(undo) => undo.place.clone(),
-        }
+    /// What it keeps as much of as it can. Of what it had before, others may own CPUs by now, or need them to share.
+    fn previous(&self, held: &Allocation, ledger: &Ledger, request: &Request) -> Previous {
+        let now = Previous { pool: held.pool, exclusive: held.exclusive.clone() };
+        let Change::Back(Undo { place, .. }) = self else { return now };
+        let kept = place.exclusive.intersection(&now.exclusive);
+        let lost = place.exclusive.difference(&kept);
+        let exclusive = kept.union(&spare_cpus(ledger, request, &lost));
+        Previous { pool: place.pool, exclusive }
     }
 }
 
