@@ -45,9 +45,7 @@ pub(crate) use crate::enforcer::families::class_group;
 pub(crate) use crate::enforcer::families::{
     ClassesKnown, SCARCE, asks_for_isolation, check_classes, has_isolcpus_only, patterns_of,
 };
-use crate::enforcer::families::{
-    Gathered, KnownFiles, PowerCache, TurnedSlots, gather, gather_nothing, gather_power,
-};
+use crate::enforcer::families::{Context, Families, Gathered, TurnedSlots, gather_nothing};
 use crate::enforcer::groups::{GroupOutcome, GroupWork, Settled};
 use crate::enforcer::heard_kernel::HeardKernel;
 use crate::enforcer::held::Held;
@@ -154,10 +152,8 @@ pub(crate) struct Enforcer {
     refusals: BTreeMap<Slot, String>,
     /// Containers with threads that are in their groups of resctrl.
     settled: Settled,
-    /// Which files cgroups have.
-    known: KnownFiles,
-    /// What the machine offers for frequency and sleep.
-    power: PowerCache,
+    /// What is wanted of kernel files.
+    families: Families,
     /// Something is wanted here, or was and cannot be had yet.
     has_work: bool,
     /// Where groups come that files are wanted of.
@@ -186,8 +182,7 @@ impl Enforcer {
             group_failures: BTreeSet::new(),
             refusals: BTreeMap::new(),
             settled: Settled::default(),
-            known: KnownFiles::default(),
-            power: PowerCache::default(),
+            families: Families::default(),
             has_work: false,
             awaited: BTreeSet::new(),
             with_files: Arc::default(),
@@ -281,7 +276,7 @@ impl Enforcer {
             return first;
         }
         self.patience.unsettle();
-        self.power.clear();
+        self.families.forget();
         let gathered = gather(self);
         first.then(self.carry_out(gathered, now))
     }
@@ -472,12 +467,10 @@ impl Enforcer {
             gather_nothing(kernel)
         } else {
             let starting = self.calls.starting(Instant::now());
-            let (known, unmovable) = (&mut self.known, &self.unmovable);
-            let mut gathered =
-                gather(kernel, known, config, occupancy, originals, unmovable, starting);
             let time = config.cpu_classes.time_of_day(jiff::Timestamp::now());
-            gather_power(kernel, &mut self.power, config, occupancy, time, &mut gathered);
-            gathered
+            let unmovable = &self.unmovable;
+            let mut context = Context { kernel, config, occupancy, originals, unmovable, time };
+            self.families.gather(&mut context, starting)
         };
         self.awaited.clone_from(gathered.arrivals.awaited());
         self.with_files = Arc::new(gathered.arrivals.wanted().clone());

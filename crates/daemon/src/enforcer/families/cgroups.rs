@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_allocator::ContainerId;
 use bayplan_enforcement::{
     BatchWants, BlockIoClass, BlockIoMember, CgroupFiles, CgroupWants, CpuQuota, MemoryWants,
-    NO_RECLAIM_CLASS, Original, PartitionKind, PartitionOffer, PartitionWants, ReclaimMember, Slot,
-    Unmovable, demotion_setting, partition_slot, plan_reclaims, settings_for_block_io,
-    settings_for_cgroups, settings_for_interrupts, settings_for_partitions,
+    NO_RECLAIM_CLASS, PartitionKind, PartitionOffer, PartitionWants, ReclaimMember,
+    demotion_setting, partition_slot, plan_reclaims, settings_for_block_io, settings_for_cgroups,
+    settings_for_interrupts, settings_for_partitions,
 };
 use bayplan_host::kernel::Kernel;
 use bayplan_host::{
@@ -22,6 +22,7 @@ use bayplan_types::{Bytes, CpuClass, CpuSet, QosClass};
 use bayplan_workload::annotations::{CpuPartition, InterruptRule, Tuning, matches_glob};
 use bayplan_workload::{NewContainer, Resources};
 
+use super::family::{Context, Family};
 use super::gathered::Gathered;
 use super::isolation::{Isolation, isolated_at_boot};
 use crate::config::{Config, EnforcementMode};
@@ -47,7 +48,7 @@ struct Member<'a> {
 /// Which files cgroups have here. All of them are listed once, and again when other controllers are switched on for the groups below the root
 /// (Documentation/admin-guide/cgroup-v2.rst, "Enabling and Disabling").
 #[derive(Debug, Default)]
-pub(crate) struct KnownFiles {
+struct KnownFiles {
     control: Option<String>,
     files: CgroupFiles,
 }
@@ -63,7 +64,17 @@ impl KnownFiles {
 }
 
 /// Limits of CPU time, protected memory, partitions, block I/O.
-pub(super) fn gather_cgroups(
+#[derive(Debug, Default)]
+pub(super) struct Cgroups(KnownFiles);
+
+impl Family for Cgroups {
+    fn gather(&mut self, context: &mut Context<'_>, gathered: &mut Gathered) {
+        let Context { kernel, config, occupancy, .. } = context;
+        gather_cgroups(&mut **kernel, &mut self.0, config, occupancy, gathered);
+    }
+}
+
+fn gather_cgroups(
     kernel: &mut dyn Kernel,
     known: &mut KnownFiles,
     config: &Config,
@@ -222,28 +233,27 @@ pub(super) fn asks_for_partition(config: &Config, occupant: &Occupant) -> bool {
 }
 
 /// Interrupts and work queues away from CPUs of containers that do not want them.
-pub(super) fn gather_interrupts(
-    kernel: &mut dyn Kernel,
-    config: &Config,
-    occupancy: &Occupancy,
-    originals: &BTreeMap<Slot, Original>,
-    unmovable: &Unmovable,
-    gathered: &mut Gathered,
-) {
-    let mut away = CpuSet::new();
-    for occupant in occupancy.occupants.iter().filter(|it| !it.exclusive.is_empty()) {
-        let rule = occupant.tuning.interrupts.unwrap_or(config.interrupts);
-        let kept = match rule {
-            InterruptRule::Allowed => continue,
-            InterruptRule::Away => CpuSet::new(),
-            InterruptRule::Housekeeping => first_core(kernel, &occupant.exclusive),
-        };
-        away.union_with(&occupant.exclusive.difference(&kept));
-    }
-    if !away.is_empty() {
-        let now = read_interrupts(kernel);
-        let (settings, problems) = settings_for_interrupts(&away, &now, originals, unmovable);
-        gathered.add(settings, problems);
+#[derive(Debug)]
+pub(super) struct Interrupts;
+
+impl Family for Interrupts {
+    fn gather(&mut self, context: &mut Context<'_>, gathered: &mut Gathered) {
+        let Context { kernel, config, occupancy, originals, unmovable, .. } = context;
+        let mut away = CpuSet::new();
+        for occupant in occupancy.occupants.iter().filter(|it| !it.exclusive.is_empty()) {
+            let rule = occupant.tuning.interrupts.unwrap_or(config.interrupts);
+            let kept = match rule {
+                InterruptRule::Allowed => continue,
+                InterruptRule::Away => CpuSet::new(),
+                InterruptRule::Housekeeping => first_core(&mut **kernel, &occupant.exclusive),
+            };
+            away.union_with(&occupant.exclusive.difference(&kept));
+        }
+        if !away.is_empty() {
+            let now = read_interrupts(&mut **kernel);
+            let (settings, problems) = settings_for_interrupts(&away, &now, originals, unmovable);
+            gathered.add(settings, problems);
+        }
     }
 }
 

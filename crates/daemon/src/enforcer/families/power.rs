@@ -15,12 +15,13 @@ use bayplan_types::{CpuSet, PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect};
 use bayplan_workload::annotations::{Tuning, WakeUp};
 use jiff::civil::Time;
 
+use super::family::{Context, Family};
 use super::gathered::Gathered;
 use crate::config::{Config, CpuUse};
 
 /// What the machine offers, until it may be something else: reading it takes thousands of small files.
 #[derive(Debug, Default)]
-pub(crate) struct PowerCache {
+struct PowerCache {
     /// What the files said that tell of a change.
     signs: Vec<Option<String>>,
     offer: Option<PowerOffer>,
@@ -39,7 +40,7 @@ const SIGNS: [&str; 5] = [
 
 impl PowerCache {
     /// Something was written on which it depends.
-    pub(crate) fn clear(&mut self) {
+    fn clear(&mut self) {
         (self.offer, self.speed_select) = (None, None);
     }
 
@@ -75,8 +76,22 @@ fn is_outdated(known: &Result<SpeedSelect, String>, kernel: &mut dyn Kernel) -> 
     !facts.unread.is_empty() || facts.domains.iter().any(is_other)
 }
 
-/// Adds the settings of all CPUs that have a class.
-pub(crate) fn gather_power(
+/// The settings of all CPUs that have a class.
+#[derive(Debug, Default)]
+pub(super) struct Power(PowerCache);
+
+impl Family for Power {
+    fn gather(&mut self, context: &mut Context<'_>, gathered: &mut Gathered) {
+        let Context { kernel, config, occupancy, time, .. } = context;
+        gather_power(&mut **kernel, &mut self.0, config, occupancy, *time, gathered);
+    }
+
+    fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+fn gather_power(
     kernel: &mut dyn Kernel,
     cache: &mut PowerCache,
     config: &Config,

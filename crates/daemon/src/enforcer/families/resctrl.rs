@@ -24,11 +24,22 @@ use bayplan_node::occupancy::{Occupancy, Occupant};
 use bayplan_node::turned::{Turn, Turned};
 use bayplan_rebalance::Knob;
 
+use super::family::{Context, Family};
 use super::gathered::{Gathered, TurnedSlots};
 use crate::config::Config;
 
 /// Groups, schemata and threads of all classes, and which containers are monitored; where neither is wanted, our groups go.
-pub(super) fn gather_resctrl(
+#[derive(Debug)]
+pub(super) struct ResctrlClasses;
+
+impl Family for ResctrlClasses {
+    fn gather(&mut self, context: &mut Context<'_>, gathered: &mut Gathered) {
+        let Context { kernel, config, occupancy, .. } = context;
+        gather_resctrl(&mut **kernel, config, occupancy, gathered);
+    }
+}
+
+fn gather_resctrl(
     kernel: &mut dyn Kernel,
     config: &Config,
     occupancy: &Occupancy,

@@ -2,30 +2,40 @@
 
 use std::collections::BTreeSet;
 
-use bayplan_enforcement::{NamedScheduling, ScheduledMember, Settings, settings_for_scheduling};
-use bayplan_host::kernel::Kernel;
+use bayplan_enforcement::{NamedScheduling, ScheduledMember, settings_for_scheduling};
 use bayplan_host::{find_container_cgroup, read_cgroup_files};
-use bayplan_node::occupancy::{Occupancy, Occupant};
+use bayplan_node::occupancy::Occupant;
 use bayplan_workload::annotations::matches_glob;
 
-/// What is wanted of the groups of containers with a class.
-#[derive(Debug, Default)]
-pub(super) struct Scheduled {
-    pub(super) settings: Settings,
-    pub(super) problems: Vec<String>,
-    /// A container has no group yet.
-    pub(super) lacks_groups: bool,
+use super::family::{Context, Family};
+use super::gathered::Gathered;
+
+/// Scheduling policy, nice value and I/O priority of containers that have a class.
+#[derive(Debug)]
+pub(super) struct Scheduling;
+
+impl Family for Scheduling {
+    fn gather(&mut self, context: &mut Context<'_>, gathered: &mut Gathered) {
+        let members = members(context, gathered);
+        if members.is_empty() {
+            return;
+        }
+        let files = read_cgroup_files(&mut *context.kernel);
+        let (settings, problems) = settings_for_scheduling(&members, &files);
+        // What the rebalancer has turned goes before.
+        for (slot, setting) in settings {
+            gathered.settings.entry(slot).or_insert(setting);
+        }
+        gathered.problems.extend(problems);
+    }
 }
 
-/// Looks for the groups of those containers that have a class.
-pub(super) fn scheduled(
-    kernel: &mut dyn Kernel,
-    classes: &[NamedScheduling],
-    occupancy: &Occupancy,
-) -> Scheduled {
-    let mut found = Scheduled::default();
+/// Containers with a class whose groups are there.
+fn members(context: &mut Context<'_>, gathered: &mut Gathered) -> Vec<ScheduledMember> {
+    let Context { kernel, config, occupancy, .. } = context;
+    let (classes, mut members) = (&config.scheduling_classes, Vec::new());
     if classes.is_empty() || occupancy.is_restored {
-        return found;
+        return members;
     }
     let wanting = occupancy.occupants.iter().map(|it| (it, class_of(classes, it)));
     let wanting: Vec<(&Occupant, Option<&NamedScheduling>)> = wanting.collect();
@@ -34,11 +44,10 @@ pub(super) fn scheduled(
         |it: &&(&Occupant, Option<&NamedScheduling>)| it.1.is_none_or(|class| !class.class.is_idle);
     let busy: BTreeSet<&str> =
         wanting.iter().filter(is_busy).map(|(it, _)| it.spec.pod.id.as_str()).collect();
-    let mut members = Vec::new();
     for (occupant, class) in &wanting {
         let Some(class) = class else { continue };
         let parent = &occupant.spec.pod.cgroup_parent;
-        match find_container_cgroup(kernel, parent, &occupant.runtime_id, None) {
+        match find_container_cgroup(&mut **kernel, parent, &occupant.runtime_id, None) {
             Ok(Some(group)) => {
                 let Some(dir) = group.dirs.first().cloned() else { continue };
                 members.push(ScheduledMember {
@@ -49,19 +58,14 @@ pub(super) fn scheduled(
                     class: class.class.clone(),
                 });
             }
-            Ok(None) => found.lacks_groups = true,
+            Ok(None) => gathered.lacks_groups = true,
             Err(error) => {
                 let why = anyhow::Error::new(error);
-                found.problems.push(format!("the cgroup of {}: {why:#}", occupant.name));
+                gathered.problems.push(format!("the cgroup of {}: {why:#}", occupant.name));
             }
         }
     }
-    if !members.is_empty() {
-        let (settings, problems) = settings_for_scheduling(&members, &read_cgroup_files(kernel));
-        found.settings = settings;
-        found.problems.extend(problems);
-    }
-    found
+    members
 }
 
 /// The class that a container's pod names, or that of its group, its namespace, or its QoS class. A name that is not defined is none; a warning says so.

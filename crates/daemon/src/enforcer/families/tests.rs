@@ -3,21 +3,24 @@
 //! Power and resctrl have their own refusals in `host` (`read_power/tests.rs`, `fake_resctrl/tests/faults.rs`); here they are for what they have in common with
 //! the others: one plan, one file of originals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bayplan_enforcement::Unmovable;
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_resctrl::FakeResctrl;
 use bayplan_host::kernel::Kernel;
 use bayplan_node::occupancy::Occupancy;
 use bayplan_types::{CpuSet, QosClass};
+use jiff::civil::Time;
 use nix::errno::Errno;
 use tempfile::TempDir;
 
 use super::cgroups::tests::{kernel, occupant};
+use super::{Context, Families, Gathered};
 use crate::config::{Config, parse_config};
 use crate::enforcer::{Enforcer, Originals, Outcome};
 
@@ -46,6 +49,18 @@ cpuClasses:
   exclusive: fast
   shared: quiet
 ";
+
+/// What all families want at their first look.
+pub(super) fn gathered(
+    kernel: &mut dyn Kernel,
+    config: &Config,
+    occupancy: &Occupancy,
+) -> Gathered {
+    let (originals, unmovable) = (&BTreeMap::new(), &Unmovable::new());
+    let time = Time::midnight();
+    let mut context = Context { kernel, config, occupancy, originals, unmovable, time };
+    Families::default().gather(&mut context, BTreeSet::new())
+}
 
 type Files = BTreeMap<String, String>;
 

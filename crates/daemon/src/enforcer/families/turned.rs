@@ -13,11 +13,22 @@ use bayplan_node::turned::Turn;
 use bayplan_rebalance::Knob;
 use bayplan_types::QosClass;
 
+use super::family::{Context, Family};
 use super::gathered::Gathered;
 use crate::config::Config;
 
-/// Adds what turned knobs want. After the families that made the settings that it looks at.
-pub(super) fn gather_turned(
+/// Files of what the rebalancer has turned; after the families whose settings it looks at.
+#[derive(Debug)]
+pub(super) struct TurnedKnobs;
+
+impl Family for TurnedKnobs {
+    fn gather(&mut self, context: &mut Context<'_>, gathered: &mut Gathered) {
+        let Context { kernel, config, occupancy, .. } = context;
+        gather_turned(&mut **kernel, config, occupancy, gathered);
+    }
+}
+
+fn gather_turned(
     kernel: &mut dyn Kernel,
     config: &Config,
     occupancy: &Occupancy,
@@ -154,18 +165,16 @@ pub(crate) fn class_group(group: &ContainerCgroup) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
     use bayplan_allocator::{ContainerId, NoHome};
-    use bayplan_enforcement::Unmovable;
     use bayplan_host::fake_kernel::FakeKernel;
     use bayplan_types::{CpuClass, CpuSet, NodeSet, QosClass};
     use bayplan_workload::{NewContainer, Pod};
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::enforcer::families::{KnownFiles, gather};
+    use crate::enforcer::families::tests::gathered;
     use bayplan_node::turned::Turned;
 
     fn occupant(id: u64, name: &str, parent: &str, quota: i64) -> Occupant {
@@ -333,16 +342,7 @@ mod tests {
     }
 
     fn gathered_text(version: CgroupVersion, config: &Config, occupancy: &Occupancy) -> String {
-        let none = BTreeMap::new();
-        let gathered = gather(
-            &mut kernel_with(version),
-            &mut KnownFiles::default(),
-            config,
-            occupancy,
-            &none,
-            &Unmovable::new(),
-            BTreeSet::new(),
-        );
+        let gathered = gathered(&mut kernel_with(version), config, occupancy);
         let settings = gathered.settings.iter();
         let mut text: String =
             settings.map(|(slot, it)| format!("{slot} = {} ({})\n", it.value, it.reason)).collect();

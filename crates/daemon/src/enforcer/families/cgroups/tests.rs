@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bayplan_allocator::NoHome;
-use bayplan_enforcement::{files_to_read, plan_files, render_file_plan};
+use bayplan_enforcement::{Slot, files_to_read, plan_files, render_file_plan};
 use bayplan_host::disk::SoundDisk;
 use bayplan_host::fake_kernel::FakeKernel;
 use bayplan_host::kernel::observe;
@@ -17,7 +17,7 @@ use nix::errno::Errno;
 
 use super::*;
 use crate::config::parse_config;
-use crate::enforcer::families::{KnownFiles, gather};
+use crate::enforcer::families::tests::gathered;
 use crate::enforcer::{Enforcer, Originals, render_file_plan_view};
 
 /// A pod of its own with one container: CPUs that it may run on, those that it owns, and an annotation.
@@ -104,15 +104,7 @@ fn check(kernel: &mut FakeKernel, config: &str, occupants: Vec<Occupant>, expect
     let config = parse_config(Path::new("c"), config).unwrap();
     let occupancy = Occupancy { occupants, ..Occupancy::default() };
     let originals = BTreeMap::new();
-    let Gathered { settings, problems, .. } = gather(
-        kernel,
-        &mut KnownFiles::default(),
-        &config,
-        &occupancy,
-        &originals,
-        &Unmovable::new(),
-        BTreeSet::new(),
-    );
+    let Gathered { settings, problems, .. } = gathered(kernel, &config, &occupancy);
     let observed = observe(kernel, files_to_read(&settings, &originals));
     let mut text = render_file_plan(&plan_files(&settings, &observed, &originals));
     text.extend(problems.iter().map(|problem| format!("! {problem}\n")));
@@ -667,9 +659,7 @@ fn check_batch_memory(used: &str, has: &str, kubelets: i64, expected: (Option<&s
     kernel.files.insert(format!("{group}/memory.current"), used.to_owned());
     kernel.files.insert(format!("{group}/memory.max"), has.to_owned());
     let occupancy = Occupancy { occupants: vec![batch], ..Occupancy::default() };
-    let mut gathered = Gathered::default();
-    let known = &mut KnownFiles::default();
-    gather_cgroups(&mut kernel, known, &Config::default(), &occupancy, &mut gathered);
+    let gathered = gathered(&mut kernel, &Config::default(), &occupancy);
     let limit = gathered.settings.get(&Slot::file(format!("{group}/memory.max")));
     let found = (limit.map(|it| it.value.as_str()), gathered.problems.len());
     assert_eq!(found, expected, "{used}: {:?}", gathered.problems);

@@ -66,13 +66,13 @@ fn occupancy(occupants: Vec<Occupant>) -> Occupancy {
 /// Which container has which class at 12:00 and at 23:00: what it comes to for governor, range and time to wake up.
 fn check(config: &str, occupants: Vec<Occupant>, expected: Expect) {
     let config = parse_config(Path::new("c"), config).unwrap();
-    let (mut kernel, mut cache) = (kernel(), PowerCache::default());
+    let (mut kernel, mut cache) = (kernel(), Power::default());
     let mut text = String::new();
     for time in ["12:00", "23:00"] {
         let mut gathered = Gathered::default();
         let occupancy = occupancy(occupants.clone());
         let at = time.parse().unwrap();
-        gather_power(&mut kernel, &mut cache, &config, &occupancy, at, &mut gathered);
+        gather_power(&mut kernel, &mut cache.0, &config, &occupancy, at, &mut gathered);
         text.push_str(&format!("{time}\n"));
         for (slot, setting) in &gathered.settings {
             let path = slot.path.replace("sys/devices/system/cpu/", "");
@@ -211,19 +211,21 @@ fn a_container_chooses_for_its_own_cpus() {
 
 #[test]
 fn where_no_container_has_a_class_nothing_is_read() {
-    let (mut kernel, mut cache) = (FakeKernel::default(), PowerCache::default());
+    let (mut kernel, mut cache) = (FakeKernel::default(), Power::default());
     let mut gathered = Gathered::default();
     let (config, occupancy) = (Config::default(), occupancy(vec![occupant("a", "1", "1", &[])]));
-    gather_power(&mut kernel, &mut cache, &config, &occupancy, Time::midnight(), &mut gathered);
-    assert!(gathered.settings.is_empty() && gathered.problems.is_empty() && cache.offer.is_none());
+    gather_power(&mut kernel, &mut cache.0, &config, &occupancy, Time::midnight(), &mut gathered);
+    assert!(
+        gathered.settings.is_empty() && gathered.problems.is_empty() && cache.0.offer.is_none()
+    );
 }
 
 #[test]
 fn what_is_offered_is_read_again_when_cpus_come_or_go() {
-    let (mut kernel, mut cache) = (kernel(), PowerCache::default());
+    let (mut kernel, mut cache) = (kernel(), Power::default());
     let mut count = |kernel: &mut FakeKernel| {
-        cache.renew(kernel);
-        cache.offer(kernel).policies.len()
+        cache.0.renew(kernel);
+        cache.0.offer(kernel).policies.len()
     };
     assert_eq!(count(&mut kernel), 8);
     kernel.files.retain(|path, _| !path.contains("policy7"));
@@ -254,7 +256,7 @@ fn speed_select_is_asked_again_where_any_domain_has_changed_and_after_a_failure(
     let config = "cpuClasses: {classes: {slow: {clos: 3}}, shared: slow, idle: slow}\n";
     let config = parse_config(Path::new("c"), config).unwrap();
     let mut kernel = with_speed_select(kernel());
-    let mut cache = PowerCache::default();
+    let mut cache = Power::default();
     let mut look = |text: &str| {
         let power = format!("{SPEED_SELECT_DEVICE}/0.1/{CORE_POWER}");
         match text {
@@ -263,7 +265,7 @@ fn speed_select_is_asked_again_where_any_domain_has_changed_and_after_a_failure(
         }
         let mut gathered = Gathered::default();
         let (occupancy, at) = (occupancy(Vec::new()), "12:00".parse().unwrap());
-        gather_power(&mut kernel, &mut cache, &config, &occupancy, at, &mut gathered);
+        gather_power(&mut kernel, &mut cache.0, &config, &occupancy, at, &mut gathered);
         let kept = gathered.kept_below.contains(&SPEED_SELECT_DEVICE);
         (gathered.settings.len(), kept, gathered.problems.join("\n"))
     };
@@ -297,9 +299,9 @@ fn where_a_container_of_a_higher_priority_runs_others_have_no_turbo() {
             "cpuClasses: {{classes: {{first: {{turboPriority: 5}}, rest: {{}}}}, exclusive: first, shared: rest, reserved: rest{more}}}\n"
         );
         let config = parse_config(Path::new("c"), &text).unwrap();
-        let (mut cache, mut gathered) = (PowerCache::default(), Gathered::default());
+        let (mut cache, mut gathered) = (Power::default(), Gathered::default());
         let (occupancy, at) = (occupancy(occupants), "12:00".parse().unwrap());
-        gather_power(&mut kernel, &mut cache, &config, &occupancy, at, &mut gathered);
+        gather_power(&mut kernel, &mut cache.0, &config, &occupancy, at, &mut gathered);
         assert!(gathered.problems.is_empty(), "{:?}", gathered.problems);
         let highest = |(slot, setting): (&Slot, &Setting)| {
             let policy = slot.path.strip_suffix("/scaling_max_freq")?.rsplit_once("policy")?.1;
