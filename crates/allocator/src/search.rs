@@ -686,7 +686,7 @@ fn leave_one_to_sharers(ledger: &Ledger, held: &mut CpuSet) {
     }
 }
 
-/// Of CPUs that a container held some time ago, those that it can have back: nobody owns them, and the sharers around them can do without.
+/// Of CPUs that a container held some time ago, those that it can have back: without another owner, and the shared containers around them can do without.
 #[must_use]
 pub fn spare_cpus(ledger: &Ledger, request: &Request, cpus: &CpuSet) -> CpuSet {
     let mut free = ledger.counted().clone();

@@ -30,7 +30,7 @@ impl Family for Scheduling {
     }
 }
 
-/// Containers with a class whose groups are there.
+/// Containers with a class, as far as their groups are there.
 fn members(context: &mut Context<'_>, gathered: &mut Gathered) -> Vec<ScheduledMember> {
     let Context { kernel, config, occupancy, .. } = context;
     let (classes, mut members) = (&config.scheduling_classes, Vec::new());

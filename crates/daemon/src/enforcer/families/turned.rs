@@ -17,7 +17,7 @@ use super::family::{Context, Family};
 use super::gathered::Gathered;
 use crate::config::Config;
 
-/// Files of what the rebalancer has turned; after the families whose settings it looks at.
+/// Files of what the rebalancer has turned; after the families that made the settings which it looks at.
 #[derive(Debug)]
 pub(super) struct TurnedKnobs;
 
