@@ -23,7 +23,13 @@ fn one_goes_to_the_better_clock_domain_and_back_when_its_own_is_as_good() {
         home mat
         until a verdict  dsp cpus=1  mat cpus=1 clock=0
         ",
-        expect![[""]],
+        expect![[r#"
+            60 s: propose 1 (act) clock on mat, which leaves CPUs 0-3: clock 1.0 containers > 0.5 containers
+                clock 1.0 containers > 0.5 containers
+                from no known container
+            75 s: judge 1 kept: closed 100 % of the gap
+            880 s: judge 1 undone: not needed any more
+        "#]],
     );
 }
 
@@ -37,7 +43,12 @@ fn what_is_no_better_there_is_undone() {
         in mat 4-7
         until a verdict  dsp cpus=1  mat cpus=1 clock=2
         ",
-        expect![[""]],
+        expect![[r#"
+            30 s: propose 1 (act) clock on mat, which leaves CPUs 0-3: clock 2.0 containers > 0.5 containers
+                clock 2.0 containers > 0.5 containers
+                from no known container
+            40 s: judge 1 undone: closed 0 % of the gap
+        "#]],
     );
 }
 
@@ -50,7 +61,11 @@ fn in_mode_observe_it_is_said() {
         clock mat 0-3
         40 rounds  dsp cpus=1  mat cpus=1 clock=1
         ",
-        expect![[""]],
+        expect![[r#"
+            30 s: propose 1 (observe) clock on mat, which leaves CPUs 0-3: clock 1.0 containers > 0.5 containers
+                clock 1.0 containers > 0.5 containers
+                from no known container
+        "#]],
     );
 }
 
