@@ -131,16 +131,17 @@ fn by_annotation_they_are_spread_or_squeezed() {
         AUTO,
         &steps,
         expect![[r#"
-        a!: numa 0
-        b: numa 1
-        c!: numa 2
-        d!: numa 3
-        1 on 0-7
-        2 on 8-15
-        a! counts as one with wide vectors, to be squeezed into few packages
-        c! counts as one with wide vectors, to be squeezed into few packages
-        d! counts as one with wide vectors, to be squeezed into few packages
-    "#]],
+            a!: numa 0
+            b: numa 1
+            c!: numa 2
+            d!: numa 3
+            1 on 0-7
+            2 on 8-15
+            a! gains 2, from home 2, leaves 0-7
+            a! counts as one with wide vectors, to be squeezed into few packages
+            c! counts as one with wide vectors, to be squeezed into few packages
+            d! counts as one with wide vectors, to be squeezed into few packages
+        "#]],
     );
     check(
         OFF,
@@ -197,8 +198,33 @@ fn the_next_instance_of_a_workload_that_was_seen_counts() {
 #[test]
 fn those_that_run_would_gain_elsewhere() {
     let steps = ["a1", "b1", "c1", "d1", "e1", "f1-", "seen a1 b1 e1 f1-"];
-    check(SPREAD, &steps, expect![[""]]);
-    check(SQUEEZE, &["a1", "b1", "c1", "seen a1 b1 c1"], expect![[""]]);
+    check(SPREAD, &steps, expect![[r#"
+        a1: numa 0
+        b1: numa 1
+        c1: numa 2
+        d1: numa 3
+        e1: numa 0
+        f1-: numa 1
+        3 on 0-7
+        0 on 8-15
+        a1 gains 2, from home 2, leaves 0-7
+        a1 counts as one with wide vectors, to be spread
+        b1 gains 2, from home 2, leaves 0-7
+        b1 counts as one with wide vectors, to be spread
+        e1 gains 2, from home 2, leaves 0-7
+        e1 counts as one with wide vectors, to be spread
+    "#]]);
+    check(SQUEEZE, &["a1", "b1", "c1", "seen a1 b1 c1"], expect![[r#"
+        a1: numa 0
+        b1: numa 1
+        c1: numa 2
+        2 on 0-7
+        1 on 8-15
+        a1 counts as one with wide vectors, to be squeezed into few packages
+        b1 counts as one with wide vectors, to be squeezed into few packages
+        c1 gains 2, from home 2, leaves 8-15
+        c1 counts as one with wide vectors, to be squeezed into few packages
+    "#]]);
 }
 
 /// The one with more others goes, as the rebalancer would have it, and then none gains any more.
