@@ -1,6 +1,8 @@
 //! Clock domains: CPUs that share power and heat, so that wide vector code on one of them lowers the frequency of the others. In: a pool, the containers with such code, a strategy. Out: how
 //! good the pool is for one more of them.
 
+use std::cmp::Reverse;
+
 use bayplan_topology::Level;
 use bayplan_types::CpuSet;
 
@@ -9,6 +11,28 @@ use crate::id::ContainerId;
 use crate::ledger::Ledger;
 use crate::pool::{Pool, Pools};
 use crate::wishes::{ClockStrategy, ClockWish, PlaceWishes};
+
+impl ClockStrategy {
+    /// How many fewer of the `others` share the clock in the best domain than in those that these CPUs lie in; where containers are squeezed, how many more. And that domain, the first of equals.
+    /// `others` are counts by domain. 0 where there is none that is better.
+    pub fn gain(self, domains: &[CpuSet], others: &[usize], cpus: &CpuSet) -> (usize, CpuSet) {
+        let all = || domains.iter().zip(others.iter().copied());
+        let here = all().filter(|(domain, _)| domain.intersects(cpus)).map(|(_, count)| count);
+        let (gain, best) = match self {
+            ClockStrategy::Spread => {
+                let best = all().min_by_key(|(_, count)| *count);
+                let fewest = best.map_or(0, |(_, count)| count);
+                (here.max().unwrap_or(fewest).saturating_sub(fewest), best)
+            }
+            ClockStrategy::Squeeze => {
+                let best = all().min_by_key(|(_, count)| Reverse(*count));
+                let most = best.map_or(0, |(_, count)| count);
+                (most - here.min().unwrap_or(most).min(most), best)
+            }
+        };
+        (gain, best.map(|(domain, _)| domain.clone()).unwrap_or_default())
+    }
+}
 
 impl Pools {
     /// The packages, and one domain for CPUs of no known package.
@@ -108,6 +132,29 @@ mod tests {
         check(FOUR_NODES, &["machine", "numa 2"], 500, ["numa 0", "numa 0", "numa 3"]);
     }
 
+    /// What a container on these CPUs gains, spread and squeezed, with so many others in each of three domains of two CPUs.
+    #[track_caller]
+    fn check_gain(others: [usize; 3], cpus: &str, expected: [(usize, &str); 2]) {
+        let domains: Vec<CpuSet> = ["0-1", "2-3", "4-5"].map(|it| it.parse().unwrap()).into();
+        let strategies = [ClockStrategy::Spread, ClockStrategy::Squeeze];
+        let found = strategies.map(|it| it.gain(&domains, &others, &cpus.parse().unwrap()));
+        assert_eq!(
+            found.map(|(gain, best)| (gain, best.to_string())),
+            expected.map(|(gain, best)| (gain, best.to_owned()))
+        );
+    }
+
+    #[test]
+    fn one_gains_where_fewer_or_more_others_are() {
+        check_gain([0, 0, 0], "0-1", [(0, "0-1"), (0, "0-1")]);
+        check_gain([2, 1, 0], "0-1", [(2, "4-5"), (0, "0-1")]);
+        check_gain([2, 1, 0], "4-5", [(0, "4-5"), (2, "0-1")]);
+        check_gain([1, 1, 1], "2-3", [(0, "0-1"), (0, "0-1")]);
+        // One of several domains has the clock of the fullest.
+        check_gain([2, 0, 3], "0-3", [(2, "2-3"), (3, "4-5")]);
+        check_gain([1, 1, 1], "6", [(0, "0-1"), (0, "0-1")]);
+    }
+
     #[test]
     fn one_that_needs_both_packages_has_both() {
         check(FOUR_NODES, &["numa 0"], 9000, ["machine", "machine", "machine"]);
@@ -132,6 +179,38 @@ mod tests {
     }
 
     proptest! {
+        /// Containers that go one after the other where they gain come to rest: spread, counts differ by one at most; squeezed, all are together.
+        #[test]
+        fn moves_come_to_an_end(
+            places in prop::collection::vec(0_usize..4, 1..10),
+            is_spread in prop::bool::ANY,
+        ) {
+            let domains: Vec<CpuSet> =
+                (0..4).map(|it| format!("{it}").parse().unwrap()).collect();
+            let strategy = if is_spread { ClockStrategy::Spread } else { ClockStrategy::Squeeze };
+            let mut places = places;
+            let counts = |places: &[usize]| -> Vec<usize> {
+                (0..4).map(|it| places.iter().filter(|place| **place == it).count()).collect()
+            };
+            let mut moves = 0;
+            while let Some((one, to)) = (0..places.len()).find_map(|one| {
+                let mut others = counts(&places);
+                others[places[one]] -= 1;
+                let (gain, best) = strategy.gain(&domains, &others, &domains[places[one]]);
+                (gain > 0).then(|| (one, domains.iter().position(|it| *it == best).unwrap()))
+            }) {
+                places[one] = to;
+                moves += 1;
+                prop_assert!(moves <= 2 * places.len(), "{places:?}");
+            }
+            let counts = counts(&places);
+            let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+            match is_spread {
+                true => prop_assert!(most - least <= 1, "{counts:?}"),
+                false => prop_assert_eq!(*most, places.len()),
+            }
+        }
+
         /// On random machines, wherever they are: a place that is spread has no more of them in its domains than one that is squeezed, and where there are no others a
         /// strategy changes nothing.
         #[test]

@@ -9,7 +9,7 @@ use bayplan_workload::annotations::RebalanceWish;
 pub(crate) mod trees;
 
 /// What a node can turn. The other knobs of the ladder exist on machines of its tests only.
-pub const KNOBS: [Knob; 12] = [
+pub const KNOBS: [Knob; 13] = [
     Knob::Idle,
     Knob::Siblings,
     Knob::Suppress,
@@ -19,6 +19,7 @@ pub const KNOBS: [Knob; 12] = [
     Knob::Cache,
     Knob::Bandwidth,
     Knob::Move,
+    Knob::Clock,
     Knob::Memory,
     Knob::MoveOwner,
     Knob::Evict,

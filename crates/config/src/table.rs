@@ -801,8 +801,8 @@ pub(super) const KEYS: &[Key] = &[
         name: "wideVectors",
         when: When::Now,
         kind: Kind::Section,
-        text: "Where containers go that use wide vectors (AVX-512), which lower the frequency of the CPUs of their package. It is a preference of containers that share CPUs, \
-               and moves none that runs. docs/placement.md says what counts as use. Annotation: bayplan.dev/wide-vectors.",
+        text: "Where containers go that use wide vectors (AVX-512), which lower the frequency of the CPUs of their package. It is a preference of new \
+               containers that share CPUs; those that run are moved as rebalance.mode says (knob clock). docs/placement.md says what counts as use. Annotation: bayplan.dev/wide-vectors.",
     },
     Key {
         name: "wideVectors.guaranteed",
@@ -868,7 +868,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "rebalance.forbid",
         when: When::Now,
         kind: Kind::Tree(&ForbiddenKnobs),
-        text: "What is never proposed, and taken back if it is turned: some of idle, siblings, suppress, gather, confine, burst, cache, bandwidth, move, memory, move-owner, evict.",
+        text: "What is never proposed, and taken back if it is turned: some of idle, siblings, suppress, gather, confine, burst, cache, bandwidth, move, clock, memory, move-owner, evict.",
     },
     Key {
         name: "rebalance.changesPerMinute",

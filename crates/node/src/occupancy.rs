@@ -1,5 +1,6 @@
 //! Which containers run where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, NoHome};
@@ -32,8 +33,21 @@ pub struct Occupancy {
     pub budget: Option<MilliCpu>,
     /// CPUs that containers lend to them.
     pub lent: CpuSet,
+    /// Containers that use wide vectors and may go to another clock domain; none where there is no strategy for them.
+    pub clocks: BTreeMap<ContainerId, ClockStanding>,
     /// After how many steps of the state.
     pub step: u64,
+}
+
+/// What the strategy for containers with wide vectors says of the place of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClockStanding {
+    /// Others by which the best clock domain is better than where it runs.
+    pub gain: usize,
+    /// Others by which it is better than its own place, which is elsewhere if the rebalancer has sent it away.
+    pub gain_at_home: usize,
+    /// All CPUs but those of the best clock domain.
+    pub leave: CpuSet,
 }
 
 /// One group.

@@ -166,7 +166,8 @@ impl Judge<'_> {
     /// What can be learnt from the last round: signals, values, and below what they are all the same.
     pub(crate) fn lessons(&self, id: ContainerId) -> impl Iterator<Item = (Signal, f64, f64)> {
         let sample = self.windows.last(id);
-        Signal::ALL.into_iter().filter_map(move |signal| {
+        let learned = Signal::ALL.into_iter().filter(|signal| *signal != Signal::Clock);
+        learned.filter_map(move |signal| {
             let threshold = self.settings.thresholds.of(signal);
             Some((signal, value(signal, sample?)?, threshold.floor / 10.0))
         })

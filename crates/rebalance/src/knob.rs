@@ -26,6 +26,8 @@ pub enum Knob {
     Frequency,
     /// A container that shares CPUs goes to another L3 or NUMA node.
     Move,
+    /// A container that uses wide vectors goes to another clock domain, by the strategy for its kind.
+    Clock,
     /// The victim's memory comes to where it runs.
     Memory,
     /// A container that owns CPUs gets others.
@@ -36,7 +38,7 @@ pub enum Knob {
 
 impl Knob {
     /// All of them, in order.
-    pub const ALL: [Knob; 14] = [
+    pub const ALL: [Knob; 15] = [
         Knob::Idle,
         Knob::Weight,
         Knob::Siblings,
@@ -48,6 +50,7 @@ impl Knob {
         Knob::Bandwidth,
         Knob::Frequency,
         Knob::Move,
+        Knob::Clock,
         Knob::Memory,
         Knob::MoveOwner,
         Knob::Evict,
@@ -67,6 +70,7 @@ impl Knob {
             Knob::Cache => "cache",
             Knob::Frequency => "frequency",
             Knob::Move => "move",
+            Knob::Clock => "clock",
             Knob::Memory => "memory",
             Knob::MoveOwner => "move-owner",
             Knob::Evict => "evict",

@@ -101,6 +101,7 @@ const ANY: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3, Tie::Node];
 const CACHE: &[Tie] = &[Tie::Cpu, Tie::Core, Tie::L3];
 const NONE: &[Tie] = &[];
 const HOPS: &[Signal] = &[Signal::Migrations];
+const CLOCK: &[Signal] = &[Signal::Clock];
 
 /// So many times as high as its limit a signal is bad.
 const SEVERE: f64 = 2.0;
@@ -108,7 +109,7 @@ const SEVERE: f64 = 2.0;
 /// In the order of the ladder. An exclusive container gets others of its own NUMA nodes only, so where just a node's memory is shared its move would
 /// change nothing.
 #[rustfmt::skip]
-const TABLE: [Row; 14] = [
+const TABLE: [Row; 15] = [
     Row { knob: Knob::Idle, target: Target::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Weight, target: Target::Lower, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 3 },
     Row { knob: Knob::Siblings, target: Target::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
@@ -120,6 +121,7 @@ const TABLE: [Row; 14] = [
     Row { knob: Knob::Bandwidth, target: Target::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
     Row { knob: Knob::Frequency, target: Target::Owner, signals: SLOW, ties: ANY, resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Move, target: Target::Either, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
+    Row { knob: Knob::Clock, target: Target::Victim, signals: CLOCK, ties: NONE, resource: Resource::Place, reach: Level::Package, steps: 1 },
     Row { knob: Knob::Memory, target: Target::Victim, signals: &[Signal::FarMemory], ties: NONE, resource: Resource::Memory, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::MoveOwner, target: Target::Either, signals: SLOW, ties: CACHE, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::Evict, target: Target::Lower, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
@@ -158,6 +160,7 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
                 Knob::Gather => judge
                     .best_cache(scene, evidence.victim, victim)
                     .map(|cache| victim.cpus.difference(&cache)),
+                Knob::Clock => scene.clocks.get(&evidence.victim).map(|it| it.leave.clone()),
                 _ => Some(CpuSet::new()),
             };
             candidates
@@ -206,7 +209,7 @@ pub(crate) fn covers(change: &Proposal, knob: Knob, target: ContainerId) -> bool
 
 /// A container goes elsewhere, or to a part of its CPUs, for its own sake.
 pub(crate) fn flees(knob: Knob, target: ContainerId, victim: ContainerId) -> bool {
-    matches!(knob, Knob::Move | Knob::MoveOwner | Knob::Gather) && target == victim
+    matches!(knob, Knob::Move | Knob::MoveOwner | Knob::Gather | Knob::Clock) && target == victim
 }
 
 /// What a knob is turned for: its verdict is about these.

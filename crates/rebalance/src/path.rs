@@ -18,6 +18,6 @@ pub(crate) fn path(signal: Signal) -> Path {
     match signal {
         Signal::Waiting | Signal::Delay | Signal::Preempted | Signal::CpuPressure => Path::Cpu,
         Signal::CyclesPerInstruction | Signal::CacheMisses => Path::Hardware,
-        Signal::Migrations | Signal::Throttled | Signal::FarMemory => Path::Own,
+        Signal::Migrations | Signal::Throttled | Signal::FarMemory | Signal::Clock => Path::Own,
     }
 }

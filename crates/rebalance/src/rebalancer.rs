@@ -404,6 +404,11 @@ impl Rebalancer {
             None => true,
         });
         let Some(standing) = self.standing.get_mut(&number) else { return false };
+        if standing.proposal.knob == Knob::Clock {
+            let place = scene.clocks.get(&standing.proposal.target);
+            let is_needed = place.is_some_and(|it| it.is_better_away);
+            return lasting(&mut standing.calm_since, !is_needed, now) >= quiet && !is_needed;
+        }
         let well_for = lasting(&mut standing.well_since, all_well, now);
         let calm_for = lasting(&mut standing.calm_since, is_calm, now);
         // As long as the culprit is as it was, nothing speaks for doing without but the wish to know.
@@ -442,15 +447,30 @@ impl Rebalancer {
                 continue;
             }
             let evidence = Evidence { victim, findings, culprits };
-            let eyes = self.eyes(&scene.topology, now);
-            let candidates = ladder::candidates(&eyes, scene, &evidence);
-            let chosen = candidates.into_iter().find_map(|it| self.choose(it, &evidence, now));
-            if let Some((candidate, step)) = chosen {
-                let ill_before = conditions.iter().map(|(id, it)| (*id, it.worst)).collect();
-                decisions.extend(self.stand(candidate, step, evidence, ill_before, now));
-            }
+            decisions.extend(self.propose_for(scene, conditions, evidence, now));
+        }
+        // What no container suffers from comes last.
+        let badly_clocked = self.eyes(&scene.topology, now).badly_clocked(scene);
+        for evidence in badly_clocked {
+            decisions.extend(self.propose_for(scene, conditions, evidence, now));
         }
         decisions
+    }
+
+    /// The first of what could be done that can be proposed now.
+    fn propose_for(
+        &mut self,
+        scene: &Scene,
+        conditions: &BTreeMap<ContainerId, Condition>,
+        evidence: Evidence,
+        now: Duration,
+    ) -> Option<Decision> {
+        let eyes = self.eyes(&scene.topology, now);
+        let candidates = ladder::candidates(&eyes, scene, &evidence);
+        let chosen = candidates.into_iter().find_map(|it| self.choose(it, &evidence, now));
+        let (candidate, step) = chosen?;
+        let ill_before = conditions.iter().map(|(id, it)| (*id, it.worst)).collect();
+        self.stand(candidate, step, evidence, ill_before, now)
     }
 
     /// What is not for good.

@@ -130,6 +130,7 @@ pub(crate) fn render_value(signal: Signal, value: f64) -> String {
         Signal::Throttled | Signal::CpuPressure | Signal::FarMemory => percent(value),
         Signal::Preempted => format!("{}/s", number(value)),
         Signal::Waiting | Signal::CyclesPerInstruction | Signal::CacheMisses => number(value),
+        Signal::Clock => format!("{value:.1} containers"),
     }
 }
 

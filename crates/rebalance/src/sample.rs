@@ -50,6 +50,8 @@ pub struct Sample {
     pub memory_bandwidth: Option<f64>,
     /// Bytes in the last-level cache.
     pub cache_bytes: Option<f64>,
+    /// Other containers with wide vectors that would share its clock less, or more where they are squeezed, in a better clock domain; of those only that have a strategy.
+    pub clock: Option<f64>,
 }
 
 impl Sample {
@@ -91,11 +93,13 @@ pub enum Signal {
     CyclesPerInstruction,
     /// Last-level cache misses per thousand instructions.
     CacheMisses,
+    /// Containers with wide vectors by which another clock domain is better. It is no suffering, and no baseline knows it.
+    Clock,
 }
 
 impl Signal {
     /// All of them, in the order in which they are told.
-    pub const ALL: [Signal; 9] = [
+    pub const ALL: [Signal; 10] = [
         Signal::Waiting,
         Signal::Delay,
         Signal::Preempted,
@@ -105,6 +109,7 @@ impl Signal {
         Signal::FarMemory,
         Signal::CyclesPerInstruction,
         Signal::CacheMisses,
+        Signal::Clock,
     ];
 
     /// One word, for metrics, logs and configuration.
@@ -119,6 +124,7 @@ impl Signal {
             Signal::FarMemory => "far-memory",
             Signal::CyclesPerInstruction => "cycles-per-instruction",
             Signal::CacheMisses => "cache-misses",
+            Signal::Clock => "clock",
         }
     }
 
@@ -137,6 +143,7 @@ impl Signal {
             Signal::FarMemory => sample.far_memory,
             Signal::CyclesPerInstruction => sample.cycles_per_instruction,
             Signal::CacheMisses => sample.cache_misses,
+            Signal::Clock => sample.clock,
         }
     }
 }

@@ -23,8 +23,19 @@ pub struct Scene {
     pub idle: BTreeMap<CpuId, f64>,
     /// Containers on or for which something is turned that does not stand and cannot be taken back: nothing of them is usual.
     pub touched: BTreeSet<ContainerId>,
+    /// Containers that use wide vectors and may go to another clock domain; none where there is no strategy for them.
+    pub clocks: BTreeMap<ContainerId, ClockPlace>,
     /// Why nothing is to be changed now.
     pub unrest: Option<Unrest>,
+}
+
+/// What the strategy for containers with wide vectors says of the place of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClockPlace {
+    /// All CPUs but those of the best clock domain.
+    pub leave: CpuSet,
+    /// That domain is better than its own place, wherever it runs now.
+    pub is_better_away: bool,
 }
 
 /// One container.

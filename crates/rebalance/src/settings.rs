@@ -109,6 +109,8 @@ impl Default for Thresholds {
                 // CPI2 says two standard deviations; 1.2 keeps very steady workloads out.
                 Signal::CyclesPerInstruction => (0.3, None, 1.2),
                 Signal::CacheMisses => (1.0, None, 2.0),
+                // Of no use for detection: nothing is usual, and alone nothing is too much.
+                Signal::Clock => (f64::INFINITY, None, 1.0),
             };
             let is_excuse =
                 !matches!(signal, Signal::Migrations | Signal::Throttled | Signal::FarMemory);

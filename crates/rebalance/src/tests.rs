@@ -12,10 +12,11 @@ use expect_test::{Expect, expect};
 
 use crate::render::{render_evidence, render_proposal, render_verdict};
 use crate::{
-    Decision, Knob, Migrations, Mode, Outcome, Rebalancer, Resident, Round, Sample, Scene,
-    Settings, Signal, Unrest, Workload,
+    ClockPlace, Decision, Knob, Migrations, Mode, Outcome, Rebalancer, Resident, Round, Sample,
+    Scene, Settings, Signal, Unrest, Workload,
 };
 
+mod clocks;
 mod gathering;
 pub(crate) mod harness;
 mod in_the_way;

@@ -183,6 +183,7 @@ fn believable(sample: &Sample, cpus_max: f64) -> Option<Sample> {
         cache_misses: amount(sample.cache_misses),
         memory_bandwidth: amount(sample.memory_bandwidth),
         cache_bytes: amount(sample.cache_bytes),
+        clock: amount(sample.clock),
     })
 }
 

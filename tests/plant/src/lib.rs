@@ -197,6 +197,8 @@ impl Plant {
             // Nothing else is on the machine.
             idle: BTreeMap::new(),
             touched: BTreeSet::new(),
+            // Nothing has wide vectors.
+            clocks: BTreeMap::new(),
             unrest: self.unrest,
         }
     }

@@ -103,7 +103,7 @@ impl Seat {
             Knob::Cache => self.ways = self.ways.min([0.5, 0.25, 0.1][step as usize - 1]),
             Knob::Frequency => self.clock = CLOCK_FAST_GHZ,
             Knob::Memory => self.comes_home = true,
-            Knob::Evict => {}
+            Knob::Clock | Knob::Evict => {}
         }
     }
 }
@@ -120,6 +120,7 @@ pub(super) fn knobs_left(
         | Knob::Gather
         | Knob::Confine
         | Knob::Move
+        | Knob::Clock
         | Knob::MoveOwner
         | Knob::Evict => u32::MAX,
         Knob::Idle | Knob::Burst | Knob::Frequency | Knob::Memory => 1,

@@ -43,6 +43,8 @@ impl Sampler {
             if let Some(rates) = self.of_probes.get(&ContainerLabels::of(it)) {
                 add_rates(&mut sample, rates);
             }
+            // No count, and known at any time.
+            sample.clock = occupancy.clocks.get(&it.id).map(|it| it.gain as f64);
             Some((it.id, sample))
         };
         occupancy.occupants.iter().filter_map(sample).collect()

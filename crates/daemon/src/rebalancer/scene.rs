@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
-use bayplan_node::occupancy::{Occupancy, Occupant};
+use bayplan_node::occupancy::{ClockStanding, Occupancy, Occupant};
 use bayplan_node::turned::Turned;
-use bayplan_rebalance::{Knob, Mode, Resident, Scene, Unrest, Workload};
+use bayplan_rebalance::{ClockPlace, Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuSet, NodeId, NodeSet, QosClass};
 use bayplan_workload::annotations::RebalanceWish;
@@ -88,9 +88,14 @@ pub(super) fn scene_of(
         shared: occupancy.shared.clone(),
         idle: BTreeMap::new(),
         touched: BTreeSet::new(),
+        clocks: occupancy.clocks.iter().map(|(id, it)| (*id, clock_place(it))).collect(),
         unrest: unrest.into_iter().find(|(holds, _)| *holds).map(|(_, unrest)| unrest),
         topology,
     }
+}
+
+fn clock_place(it: &ClockStanding) -> ClockPlace {
+    ClockPlace { leave: it.leave.clone(), is_better_away: it.gain_at_home > 0 }
 }
 
 /// What was measured while another program changed kernel files is not what was decided, so nothing is changed or judged by it. A container with
@@ -167,6 +172,7 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
         (Knob::Confine, shares && is_best_effort),
         (Knob::Burst, is_limited && shares),
         (Knob::Move, shares && may_go),
+        (Knob::Clock, shares && !it.is_immovable && it.may_share_elsewhere),
         (Knob::Memory, it.home.is_ok()),
         (Knob::MoveOwner, may_go_as_owner),
         (Knob::Evict, true),

@@ -58,6 +58,7 @@ impl NodeState {
             turned: self.turned_now(),
             budget: self.budget_now(),
             lent: self.lent_now(),
+            clocks: self.clock_standings(),
             step: self.steps,
         }
     }

@@ -33,7 +33,7 @@ impl NodeState {
         for number in new {
             let Some(turn) = self.turned.get(number) else { continue };
             match (turn.knob, turn.target) {
-                (Knob::Move, id) => self.send_sharer(number, id),
+                (Knob::Move | Knob::Clock, id) => self.send_sharer(number, id),
                 // A drain moves no exclusive container.
                 (Knob::MoveOwner, id) if self.is_placing() => self.send_owner(number, id, step),
                 _ => {}

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_allocator::{ClockStrategy, ClockWish, ContainerId, Part, Request};
+use bayplan_allocator::{Allocation, ClockStrategy, ClockWish, ContainerId, Part, Request};
 use bayplan_types::CpuSet;
 use bayplan_workload::NewContainer;
 use jiff::Timestamp;
 
 use crate::event::{Answer, Step};
-use crate::occupancy::tuning_of;
+use crate::occupancy::{ClockStanding, tuning_of};
 use crate::state::NodeState;
 use crate::status::ClockStatus;
 
@@ -75,6 +75,43 @@ impl NodeState {
             containers,
         };
         domains.zip(counts).map(status).collect()
+    }
+
+    /// What the strategies say of the places of containers that share CPUs and can go elsewhere, as they run now. Domains in which nothing is shared are none.
+    pub(crate) fn clock_standings(&self) -> BTreeMap<ContainerId, ClockStanding> {
+        let pools = self.ledger.pools();
+        let mut domains = pools.clock_domains();
+        domains.retain(|it| it.intersects(self.ledger.free()));
+        if !self.rules.wide_vectors.is_on() || domains.len() < 2 {
+            return BTreeMap::new();
+        }
+        let all = self.vector_containers(None);
+        let held = all.iter().filter_map(|id| Some((*id, self.ledger.allocation(*id)?)));
+        let held: Vec<(ContainerId, &Allocation)> = held.collect();
+        let runs_on = |id: ContainerId, it: &Allocation| match it.exclusive.is_empty() {
+            true => self.cpus_of(id, it),
+            false => it.exclusive.clone(),
+        };
+        let runs: Vec<CpuSet> = held.iter().map(|(id, it)| runs_on(*id, it)).collect();
+        let standing = |at: usize| {
+            let ((id, held), cpus) = (held.get(at)?, runs.get(at)?);
+            let qos = self.containers.get(id)?.spec.pod.qos;
+            let strategy = self.rules.wide_vectors.strategy(qos, all.len(), domains.len())?;
+            let others = domains.iter().map(|domain| {
+                let here = runs
+                    .iter()
+                    .enumerate()
+                    .filter(|(other, it)| *other != at && it.intersects(domain));
+                here.count()
+            });
+            let others: Vec<usize> = others.collect();
+            let (gain, best) = strategy.gain(&domains, &others, cpus);
+            let (gain_at_home, _) = strategy.gain(&domains, &others, &self.ledger.cpus_of(held));
+            let leave = pools.cpus().difference(&best);
+            let may_go = held.may_share_elsewhere() && held.terms.part == Part::Alone;
+            may_go.then(|| (*id, ClockStanding { gain, gain_at_home, leave }))
+        };
+        (0..held.len()).filter_map(standing).collect()
     }
 
     /// What is concluded of a container that is taken to use wide vectors; `None` of all others, and where there is no strategy.

@@ -2,7 +2,7 @@
 //!
 //! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (without it, all that a node offers together),
 //! `mems=`, `exclusive`. A script is a phase per line: how long, then for each container the name and what is measured. `gone NAME`, `off NAME`,
-//! `moved NAME`, `in NAME CPUS`, `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal. `idle 0.5` is what the
+//! `moved NAME`, `in NAME CPUS`, `clock NAME CPUS` (another clock domain is better, those are to be left), `home NAME` (its own place is as good), `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal. `idle 0.5` is what the
 //! kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after
 //! 100 rounds. Rounds last 5 s.
 
@@ -111,6 +111,16 @@ impl Play {
                     (resident.cpus, resident.since) = (cpus.parse().unwrap(), self.now);
                     return;
                 }
+                Some(("clock", place)) => {
+                    let (name, leave) = place.split_once(' ').unwrap();
+                    let (leave, is_better_away) = (leave.parse().unwrap(), true);
+                    self.scene.clocks.insert(self.ids[name], ClockPlace { leave, is_better_away });
+                    return;
+                }
+                Some(("home", name)) => {
+                    let place = self.scene.clocks.get_mut(&self.ids[name]).unwrap();
+                    return place.is_better_away = false;
+                }
                 Some(("off", name)) => {
                     let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
                     resident.mode = Mode::Off;
@@ -187,7 +197,10 @@ pub(crate) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) 
     let mut shared = topology.cpus().clone();
     residents.values().for_each(|it| shared.subtract(&it.exclusive));
     let (idle, touched) = (BTreeMap::new(), BTreeSet::new());
-    (Scene { topology, residents, shared, idle, touched, unrest: None }, ids)
+    (
+        Scene { topology, residents, shared, idle, touched, clocks: BTreeMap::new(), unrest: None },
+        ids,
+    )
 }
 
 fn parse_resident(line: &str) -> Resident {
@@ -280,6 +293,7 @@ fn set(sample: &mut Sample, key: &str, value: f64) {
         "cpi" => sample.cycles_per_instruction = Some(value),
         "misses" => sample.cache_misses = Some(value),
         "bandwidth" => sample.memory_bandwidth = Some(value),
+        "clock" => sample.clock = Some(value),
         other => panic!("`{other}` is not measured"),
     }
 }

@@ -87,6 +87,7 @@ fn sample(values: &[f64; 8]) -> Sample {
         cache_misses: Some(misses),
         memory_bandwidth: Some(bandwidth * 1e9),
         far_memory: Some(throttled),
+        clock: Some(waiting),
         ..Sample::default()
     }
 }

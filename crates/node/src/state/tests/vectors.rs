@@ -76,7 +76,12 @@ fn run(wide: WideVectors, steps: &[&str]) -> String {
     for clock in state.status().clocks {
         shown.push_str(&format!("{} on {}\n", clock.containers, clock.cpus));
     }
+    let clocks = state.occupancy().clocks;
     for name in names {
+        if let Some(it) = clocks.get(&state.by_runtime_id[name]).filter(|it| it.gain > 0) {
+            let (gain, home, leave) = (it.gain, it.gain_at_home, &it.leave);
+            shown.push_str(&format!("{name} gains {gain}, from home {home}, leaves {leave}\n"));
+        }
         for told in state.explain(name).into_iter().filter_map(|it| it.vectors) {
             shown.push_str(&format!("{name} {told}\n"));
         }
@@ -126,16 +131,17 @@ fn by_annotation_they_are_spread_or_squeezed() {
         AUTO,
         &steps,
         expect![[r#"
-        a!: numa 0
-        b: numa 1
-        c!: numa 2
-        d!: numa 3
-        1 on 0-7
-        2 on 8-15
-        a! counts as one with wide vectors, to be squeezed into few packages
-        c! counts as one with wide vectors, to be squeezed into few packages
-        d! counts as one with wide vectors, to be squeezed into few packages
-    "#]],
+            a!: numa 0
+            b: numa 1
+            c!: numa 2
+            d!: numa 3
+            1 on 0-7
+            2 on 8-15
+            a! gains 2, from home 2, leaves 0-7
+            a! counts as one with wide vectors, to be squeezed into few packages
+            c! counts as one with wide vectors, to be squeezed into few packages
+            d! counts as one with wide vectors, to be squeezed into few packages
+        "#]],
     );
     check(
         OFF,
@@ -187,6 +193,67 @@ fn the_next_instance_of_a_workload_that_was_seen_counts() {
         c3! counts as one with wide vectors, to be spread
     "#]],
     );
+}
+
+#[test]
+fn those_that_run_would_gain_elsewhere() {
+    let steps = ["a1", "b1", "c1", "d1", "e1", "f1-", "seen a1 b1 e1 f1-"];
+    check(SPREAD, &steps, expect![[r#"
+        a1: numa 0
+        b1: numa 1
+        c1: numa 2
+        d1: numa 3
+        e1: numa 0
+        f1-: numa 1
+        3 on 0-7
+        0 on 8-15
+        a1 gains 2, from home 2, leaves 0-7
+        a1 counts as one with wide vectors, to be spread
+        b1 gains 2, from home 2, leaves 0-7
+        b1 counts as one with wide vectors, to be spread
+        e1 gains 2, from home 2, leaves 0-7
+        e1 counts as one with wide vectors, to be spread
+    "#]]);
+    check(SQUEEZE, &["a1", "b1", "c1", "seen a1 b1 c1"], expect![[r#"
+        a1: numa 0
+        b1: numa 1
+        c1: numa 2
+        2 on 0-7
+        1 on 8-15
+        a1 counts as one with wide vectors, to be squeezed into few packages
+        b1 counts as one with wide vectors, to be squeezed into few packages
+        c1 gains 2, from home 2, leaves 8-15
+        c1 counts as one with wide vectors, to be squeezed into few packages
+    "#]]);
+}
+
+/// The one with more others goes, as the rebalancer would have it, and then none gains any more.
+#[test]
+fn one_that_was_sent_to_the_better_domain_gains_nothing_there() {
+    let mut state = state(MACHINE);
+    state.rules.wide_vectors = SPREAD;
+    let now = Timestamp::UNIX_EPOCH;
+    for (ticket, name) in (0..).zip(["a", "b"]) {
+        state.step(Event::Admit(Ticket(ticket), Box::new(container(name))), now);
+        let created = CreateOutcome::Created { id: name.to_owned(), pinned: true };
+        state.step(Event::CreateEnded(Ticket(ticket), created), now);
+    }
+    for _ in 0..3 {
+        let read = ["a", "b"].map(|name| (name.to_owned(), true));
+        state.step(Event::VectorsSeen(read.into()), now);
+    }
+    let shown = |state: &NodeState| {
+        let it = &state.occupancy().clocks[&state.by_runtime_id["a"]];
+        format!("gains {}, from home {}, leaves {}", it.gain, it.gain_at_home, it.leave)
+    };
+    assert_eq!(shown(&state), "gains 1, from home 1, leaves 0-7");
+    let (knob, target) = (Knob::Clock, state.by_runtime_id["a"]);
+    let leave = "0-7".parse().unwrap();
+    let turn = Turn { knob, target, step: 1, leave, mems: Default::default() };
+    state.step(Event::Turn(Turned::from_turns([(1, turn)])), now);
+    let cpus = state.pinning(target).unwrap().cpus.to_string();
+    assert_eq!(cpus, "8-11");
+    assert_eq!(shown(&state), "gains 0, from home 1, leaves 0-7");
 }
 
 #[test]
