@@ -198,7 +198,10 @@ fn the_next_instance_of_a_workload_that_was_seen_counts() {
 #[test]
 fn those_that_run_would_gain_elsewhere() {
     let steps = ["a1", "b1", "c1", "d1", "e1", "f1-", "seen a1 b1 e1 f1-"];
-    check(SPREAD, &steps, expect![[r#"
+    check(
+        SPREAD,
+        &steps,
+        expect![[r#"
         a1: numa 0
         b1: numa 1
         c1: numa 2
@@ -213,8 +216,12 @@ fn those_that_run_would_gain_elsewhere() {
         b1 counts as one with wide vectors, to be spread
         e1 gains 2, from home 2, leaves 0-7
         e1 counts as one with wide vectors, to be spread
-    "#]]);
-    check(SQUEEZE, &["a1", "b1", "c1", "seen a1 b1 c1"], expect![[r#"
+    "#]],
+    );
+    check(
+        SQUEEZE,
+        &["a1", "b1", "c1", "seen a1 b1 c1"],
+        expect![[r#"
         a1: numa 0
         b1: numa 1
         c1: numa 2
@@ -224,7 +231,8 @@ fn those_that_run_would_gain_elsewhere() {
         b1 counts as one with wide vectors, to be squeezed into few packages
         c1 gains 2, from home 2, leaves 8-15
         c1 counts as one with wide vectors, to be squeezed into few packages
-    "#]]);
+    "#]],
+    );
 }
 
 /// The one with more others goes, as the rebalancer would have it, and then none gains any more.
