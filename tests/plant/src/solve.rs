@@ -284,6 +284,8 @@ fn outcome(
         cache_misses: (cpus > 0.0).then(|| effect.misses[index]),
         memory_bandwidth: Some(effect.bandwidths[index]),
         cache_bytes: Some(state.memory.occupancy[index].iter().sum::<f64>() * f64::from(1 << 20)),
+        // No container of the plant uses wide vectors.
+        clock: None,
     };
     (truth, sample)
 }
