@@ -59,9 +59,10 @@ export class MachineMap {
 
   core(core) {
     return el("div", { class: `core ${core.kind ?? ""}` }, core.cpus.map((cpu) => {
+      // Number and letter are drawn by the style sheet: as text they would have to be part of the button's label, which says more.
       const letter = el("span", { class: "letter" });
       const button = el("button", { type: "button", class: "cpu", tabindex: -1, "data-kind": "cpu", "data-id": cpu },
-        el("span", { class: "number" }, `${cpu}`), letter);
+        el("span", { class: "number", "data-text": cpu }), letter);
       this.cells.set(cpu, { button, letter });
       return button;
     }));
@@ -95,7 +96,7 @@ export class MachineMap {
       if (selected?.kind === "cpu" && Number(selected.id) === cpu) classes.push("chosen");
       if (moved?.has(cpu)) classes.push("moved");
       setAttribute(cell.button, "class", classes.join(" "));
-      setText(cell.letter, text);
+      cell.letter.dataset.text = text;
       const said = [`CPU ${cpu}`, holder?.name ?? "free", ...marks];
       if (by.value) said.push(value === undefined ? `${by.name} not known` : `${by.name} ${text} ${by.unit}`);
       if (moved?.has(cpu)) said.push("differs");
