@@ -93,12 +93,15 @@ impl NodeState {
 
     /// The others are as they were before it was tried. Sharers that made room for them stay where they went.
     pub(super) fn undo(&mut self, Regrouped { before, mut told }: Regrouped, step: &mut Step) {
-        let is_of_pod = |record: &Record| match record {
-            Record::Placed(placed) => before.iter().any(|(id, ..)| id.0 == placed.id),
-            _ => false,
-        };
-        told.records.retain(|record| !is_of_pod(record));
-        told.history.clear();
+        let is_of_pod = |number: u64| before.iter().any(|(id, ..)| id.0 == number);
+        told.records.retain(|record| match record {
+            Record::Placed(placed) => !is_of_pod(placed.id),
+            _ => true,
+        });
+        told.history.retain(|entry| {
+            let id = entry.who.as_ref().and_then(|it| it.id);
+            !id.is_some_and(is_of_pod)
+        });
         step.take_told(&mut told);
         for (id, ..) in &before {
             self.ledger.lift(*id);
