@@ -21,9 +21,10 @@ use bayplan_enforcement::plan_pinnings;
 use bayplan_rebalance::Knob;
 use bayplan_types::Bytes;
 
+use crate::change::{Change, Moved, What};
 use crate::compactor::Compactor;
 use crate::container::Container;
-use crate::event::{Note, Step};
+use crate::event::Step;
 use crate::history::By;
 use crate::record::Record;
 use crate::settings::CompactionConfig;
@@ -80,7 +81,7 @@ impl NodeState {
 
     pub(crate) fn relocate(&mut self, moves: &[Relocation], by: By, why: &str, step: &mut Step) {
         if let Err(error) = self.ledger.relocate(moves) {
-            step.notes.push(Note::Failure { kind: "not_moved", message: error.to_string() });
+            step.fail("not_moved", error.to_string());
             return;
         }
         for made in moves {
@@ -88,25 +89,26 @@ impl NodeState {
         }
     }
 
-    /// Told like any other change: journal, log, metric and `explain`. In the order of the moves, so that the beginning of these records is a
-    /// ledger, too.
+    /// In the order of the moves, so that the beginning of their records is a ledger, too.
     fn note_relocation(&mut self, made: &Relocation, by: By, why: &str, step: &mut Step) {
         self.note_moves(&made.sharers, made.container, step);
         self.remember_home(made.container);
         let Some(container) = self.containers.get_mut(&made.container) else { return };
-        let (from, to) = (made.from.exclusive.to_string(), made.to.exclusive.to_string());
+        container.touched = self.steps;
         let mut cost = format!("{} CPUs change", made.cost.cpus);
         if made.cost.memory > Bytes::ZERO {
             cost.push_str(&format!(", memory {} follows", made.cost.memory));
         }
-        let why = format!("{why} ({cost})");
-        container.decision.note_move(&format!("CPUs {from}"), &to, &why);
-        container.touched = self.steps;
-        let container = container.full_name();
-        let before = self.place_before(made.container, &made.from);
-        step.history.push(self.relocation(made.container, by, before, &why));
-        step.notes.push(Note::Moved { container, by, from, to, why });
-        step.records.extend(self.placed_record(made.container));
+        let moved = Moved {
+            id: made.container,
+            by,
+            before: self.place_before(made.container, &made.from),
+            what: What::Cpus,
+            from: made.from.exclusive.to_string(),
+            to: made.to.exclusive.to_string(),
+            why: format!("{why} ({cost})"),
+        };
+        self.emit(Change::Moved(moved), step);
     }
 
     /// Nothing is under way, as far as is known.

@@ -289,18 +289,23 @@ impl Step {
         }
     }
 
-    /// Nothing follows but that the history is told.
-    pub(crate) fn told(entry: Entry) -> Step {
-        Step { history: vec![entry], ..Step::new(Answer::Done) }
+    /// Something that an operator should know; the history has it, too, at the end of the step. `kind` is a fixed word.
+    pub(crate) fn fail(&mut self, kind: &'static str, message: String) {
+        self.notes.push(Note::Failure { kind, message });
     }
 
     /// What follows later from the same event. Its answer counts; what is to be carried out is planned at the end.
-    pub(crate) fn append(&mut self, later: Step) {
-        self.records.extend(later.records);
-        self.history.extend(later.history);
-        self.notes.extend(later.notes);
+    pub(crate) fn append(&mut self, mut later: Step) {
+        self.take_told(&mut later);
         self.answer = later.answer;
         self.answers_after_plan |= later.answers_after_plan;
         self.sync_soon |= later.sync_soon;
+    }
+
+    /// What another step tells journal, history and log.
+    pub(crate) fn take_told(&mut self, other: &mut Step) {
+        self.records.append(&mut other.records);
+        self.history.append(&mut other.history);
+        self.notes.append(&mut other.notes);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Part, Siblings, siblings_of};
 
+use crate::change::Change;
 use crate::container::warning_notes;
 use crate::event::Step;
 use crate::state::NodeState;
@@ -39,7 +40,7 @@ impl NodeState {
         }
         let held = self.ledger.lift(id)?;
         match self.ledger.adopt(id, with_idle) {
-            Ok(()) => step.records.extend(self.placed_record(id)),
+            Ok(()) => self.emit(Change::Amended(id), step),
             // The last CPUs that others could share.
             Err(_) => self.put_back(id, held, step),
         }

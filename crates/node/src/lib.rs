@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`state`] | [`NodeState`] and its one entrance, `step` |
 //! | [`event`] | what goes in, and what comes out |
+//! | `change` | what happened: one value each, from which record, entry and note follow |
 //! | [`record`], [`history`], [`facts_form`] | lines of the journal and of the history |
 //! | [`known`], [`reconcile`], [`reseat`] | a start, a sync with the runtime, a machine of another shape |
 //! | [`decision`], [`criteria`], [`status`] | what is told of all that |
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod change;
 pub mod claims;
 pub mod cold_start;
 pub mod colocation;

@@ -5,7 +5,7 @@ use bayplan_allocator::{Offer, Request, offer};
 use bayplan_types::MilliCpu;
 
 use crate::decision::{Decision, render_place};
-use crate::event::{Note, Step};
+use crate::event::Step;
 use crate::settings::OnNoCapacity;
 use crate::state::NodeState;
 
@@ -39,8 +39,7 @@ impl NodeState {
             "{place} without exclusive CPUs, which onNoCapacity allows; {}",
             refused.outcome
         );
-        let message = format!("{name}: {outcome}");
-        step.notes.push(Note::Failure { kind: "no_capacity", message });
+        step.fail("no_capacity", format!("{name}: {outcome}"));
         Some((request, offer, Decision { outcome, ..refused.clone() }))
     }
 }

@@ -13,12 +13,11 @@ use bayplan_types::{CpuSet, MilliCpu, NodeSet, Pinning};
 use bayplan_workload::annotations::may_claim;
 use jiff::Timestamp;
 
+use crate::change::{Change, NodeChange};
 use crate::claims::shown_cpus;
-use crate::container::{Phase, full_name, warning_notes};
+use crate::container::{Phase, warning_notes};
 use crate::decision::{Decision, LEFT_ALONE, render_asked, texts};
-use crate::event::{Answer, Note, RuntimeView, Seen, Step};
-use crate::history::{Entry, Kind};
-use crate::record::Record;
+use crate::event::{Answer, RuntimeView, Seen, Step};
 use crate::state::NodeState;
 
 impl NodeState {
@@ -55,10 +54,10 @@ impl NodeState {
             let allocation = self.ledger.with_found_memory(request, allocation(pool));
             match self.ledger.adopt(id, allocation) {
                 Ok(()) => return true,
-                Err(error) => step.notes.push(Note::Failure {
-                    kind: "not_adopted",
-                    message: format!("{id} cannot share in pool {}: {error}", pool.0),
-                }),
+                Err(error) => {
+                    let message = format!("{id} cannot share in pool {}: {error}", pool.0);
+                    step.fail("not_adopted", message);
+                }
             }
         }
         false
@@ -84,7 +83,7 @@ impl NodeState {
         self.note_kept_files(view, &mut step);
         let is_due = self.compactor.is_due() || self.narrower.is_due();
         if self.is_placing() && is_due && self.is_at_rest() {
-            step.history.push(Entry::new(Kind::Looked));
+            self.emit(Change::Node(NodeChange::Looked), &mut step);
         }
         self.join_holes(&mut step);
         self.narrow_one(&mut step);
@@ -128,7 +127,7 @@ impl NodeState {
         let was_partial = self.known.is_partial();
         self.known = self.known.after_view(has_undescribed, now);
         if was_partial && !self.known.is_partial() {
-            step.records.push(self.machine_record());
+            self.emit(Change::Node(NodeChange::MachineNamed), step);
         }
     }
 
@@ -175,13 +174,11 @@ impl NodeState {
                     self.release(id, "stopped or removed", now, step);
                 }
                 Some((runtime_id, _)) => {
-                    step.records.push(Record::Created {
-                        id: id.0,
-                        runtime_id: runtime_id.clone(),
-                        at: now,
-                    });
+                    let runtime_id = runtime_id.clone();
+                    let created = Change::Created { id, runtime_id: runtime_id.clone(), at: now };
+                    self.emit(created, step);
                     // What it was created with is not known for sure: an empty pinning is written over.
-                    self.bind(id, runtime_id.clone(), Pinning::default());
+                    self.bind(id, runtime_id, Pinning::default());
                 }
                 None if is_at_work => step.sync_soon = true,
                 None => self.release(id, "the runtime did not create it", now, step),
@@ -275,7 +272,7 @@ impl NodeState {
         let Some(details) = &seen.details else {
             let message =
                 format!("container {runtime_id} runs, but the runtime does not describe it");
-            step.notes.push(Note::Failure { kind: "not_adopted", message });
+            step.fail("not_adopted", message);
             return;
         };
         let id = self.take_id();
@@ -301,13 +298,10 @@ impl NodeState {
         let mut spec = details.container.clone();
         let held = self.ledger.allocation(id);
         spec.is_silent = held.is_some_and(|held| held.terms.part == Part::Joined);
-        step.notes.push(Note::Adopted { container: full_name(&spec), how });
-        let found = &details.pinning;
         self.insert(id, spec, Some(runtime_id.to_owned()), phase, decision);
         self.note_unasked(id, &request);
         self.observed.insert(runtime_id.to_owned(), details.pinning.clone());
-        step.records.extend(self.placed_record(id));
-        step.history.extend(self.arrival(id, Some(found)));
+        self.emit(Change::Adopted { id, found: &details.pinning, how }, step);
     }
 
     /// Two of a pod that were found running on the very CPUs that each of them would be given alone have them together.
@@ -328,7 +322,7 @@ impl NodeState {
         if let Some(container) = self.containers.get_mut(&holder) {
             Arc::make_mut(&mut container.spec).is_silent = true;
         }
-        step.records.extend(self.placed_record(holder));
+        self.emit(Change::Amended(holder), step);
         true
     }
 

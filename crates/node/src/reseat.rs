@@ -23,6 +23,7 @@ use bayplan_allocator::{
 use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 use jiff::Timestamp;
 
+use crate::change::{Change, NodeChange};
 use crate::container::{Container, Phase};
 use crate::decision::Decision;
 use crate::event::{Answer, ChangedMachine, Note, Step};
@@ -127,7 +128,7 @@ impl NodeState {
         if let Some(before) = before {
             self.note_elsewhere(&places, &before);
         }
-        step.history.extend(self.reseated(&places, By::Restart));
+        self.emit_reseated(&places, &mut step);
         NodeState::finish_entries(&mut step, now);
         step
     }
@@ -194,11 +195,12 @@ impl NodeState {
         self.machine = machine.pools.into();
         self.take_claims();
         self.fingerprint = machine.fingerprint;
-        step.records.push(self.machine_record());
+        let change = match by {
+            By::Machine => NodeChange::Machine,
+            _ => NodeChange::MachineNamed,
+        };
+        self.emit(Change::Node(change), step);
         step.notes.extend(machine.notes);
-        if by == By::Machine {
-            step.history.push(self.machine_entry());
-        }
         self.reseat_from(&places, by, sent_away, now, step)
     }
 
@@ -218,15 +220,36 @@ impl NodeState {
         step: &mut Step,
     ) -> Reseated {
         let reseated = self.reseat(places, sent_away, "displaced", now, step);
-        step.history.extend(self.reseated(places, by));
         for (id, had) in places {
             let is_decided_anew =
                 self.containers.get(id).is_some_and(|it| it.touched == self.steps);
-            if is_decided_anew || self.place(*id).as_ref() != Some(had) {
-                step.records.extend(self.placed_record(*id));
+            match self.reseated(*id, had, by) {
+                Some(placed) => self.emit(placed, step),
+                None if is_decided_anew => self.emit(Change::Amended(*id), step),
+                None => {}
             }
         }
         reseated
+    }
+
+    /// Tells of containers that are elsewhere since the start, of which the journal is told apart.
+    fn emit_reseated(&mut self, places: &[(ContainerId, AllocationForm)], step: &mut Step) {
+        for (id, had) in places {
+            if let Some(placed) = self.reseated(*id, had, By::Restart) {
+                self.emit_unjournaled(placed, step);
+            }
+        }
+    }
+
+    /// A container that is no longer where it was.
+    fn reseated(&self, id: ContainerId, had: &AllocationForm, by: By) -> Option<Change<'static>> {
+        let container = self.containers.get(&id)?;
+        if self.place(id)? == *had {
+            return None;
+        }
+        let told = container.runtime_id.as_ref().and_then(|it| self.observed.get(it));
+        let before = had.place(told.map(|it| it.cpus.to_string()).unwrap_or_default());
+        Some(Change::PlacedAnew { id, by, before, why: container.decision.outcome.clone() })
     }
 
     /// Places containers anew that are in no ledger any more, because of `why`.
@@ -241,9 +264,9 @@ impl NodeState {
             let mut seat = Seat::new(*id, form, self.ledger.pools());
             seat.sent_away = Some(why.to_owned());
             self.find_place(&seat, why, "displaced", now, step);
-            step.records.extend(self.placed_record(*id));
+            self.emit(Change::Amended(*id), step);
         }
-        step.history.extend(self.reseated(places, By::Restart));
+        self.emit_reseated(places, step);
     }
 
     /// Fills an empty ledger. `kind` counts those that can only share.
@@ -365,8 +388,7 @@ impl NodeState {
                 return Found::Displaced;
             }
             outcome.push_str("; it shares from now on");
-            let message = format!("{name}: {outcome}");
-            step.notes.push(Note::Failure { kind, message });
+            step.fail(kind, format!("{name}: {outcome}"));
         }
         self.remember_home(seat.id);
         if let Some(container) = self.containers.get_mut(&seat.id) {

@@ -19,6 +19,7 @@ mod claims;
 mod cold_start;
 mod creation;
 mod decision;
+mod emit;
 mod ending;
 mod entries;
 mod groups;

@@ -13,6 +13,7 @@ use bayplan_workload::NewContainer;
 use bayplan_workload::annotations::Warning;
 use jiff::Timestamp;
 
+use crate::change::Change;
 use crate::decision::{Decision, unread_requirement};
 use crate::event::Step;
 use crate::history::By;
@@ -83,9 +84,7 @@ impl NodeState {
             container.is_unasked = false;
             container.touched = self.steps;
         }
-        step.records.extend(self.placed_record(id));
-        step.notes.extend(self.placed_note(id));
-        step.history.push(self.relocation(id, By::Unasked, before, &why));
+        self.emit(Change::PlacedAnew { id, by: By::Unasked, before, why }, step);
     }
 
     /// Gives it its place, which is in a group where it belongs to one; `None`: it has none, and nothing has changed.

@@ -10,12 +10,14 @@ use bayplan_workload::{Admission, NewContainer, Ticket};
 use jiff::Timestamp;
 
 use super::NodeState;
+use crate::change::{Change, Moved, What};
 use crate::cold_start::Cold;
 use crate::container::{Container, Phase, full_name, warning_notes};
 use crate::decision::{
     Decision, render_asked, render_lacking, render_unused_kinds, unread_requirement,
 };
 use crate::event::{Answer, Note, Step};
+use crate::history::By;
 
 /// What of the memory that was asked for is not given.
 fn memory_notes(pools: &Pools, name: &str, request: &Request, held: &Allocation) -> Vec<Note> {
@@ -140,8 +142,7 @@ impl NodeState {
             Err(_) => match self.share_instead(&name, &request, &decision, &mut step) {
                 Some(shared) => shared,
                 None => {
-                    step.history.push(self.refusal(None, &spec, &decision, None));
-                    return self.refuse(step, &spec, decision);
+                    return self.refuse(step, &spec, decision, None);
                 }
             },
         };
@@ -149,16 +150,14 @@ impl NodeState {
         let moves = offer.moves().to_vec();
         self.known.note_grant(id);
         if let Err(stale) = self.ledger.commit(offer) {
-            step.notes.push(Note::Failure { kind: "stale_offer", message: stale.to_string() });
+            step.fail("stale_offer", stale.to_string());
             step.answer = Answer::Admission(Admission::PassThrough);
             return step;
         }
         self.compactor.has_come(&request);
         self.insert(id, spec, None, Phase::Creating, decision);
         self.begin_cold(id, cold);
-        step.records.extend(self.placed_record(id));
-        step.notes.extend(self.placed_note(id));
-        step.history.extend(self.arrival(id, None));
+        self.emit(Change::Placed(id), &mut step);
         self.note_moves(&moves, id, &mut step);
         self.tell(ticket, id, &mut step);
         step
@@ -176,23 +175,29 @@ impl NodeState {
             && has_ended_mates(spec, of_pod.map(|(_, container)| &*container.spec))
     }
 
-    /// Sharers that made room for `owner`: they are told why, and the journal where they are.
+    /// Sharers that made room for `owner`.
     pub(crate) fn note_moves(&mut self, moves: &[Move], owner: ContainerId, step: &mut Step) {
         let of_group =
             || self.groups.instances.get(&owner).map(|it| format!("the group {}", it.name()));
         let owner = self.containers.get(&owner).map(Container::full_name).or_else(of_group);
         let owner = owner.unwrap_or_default();
         for made in moves {
+            let id = made.container;
+            let Some(held) = self.ledger.allocation(id) else { continue };
             let pools = self.ledger.pools();
             let name = |pool| pools.get(pool).map_or("?", |pool| pool.name.as_str()).to_owned();
-            let (from, to) = (name(made.from), name(made.to));
-            let why = format!("to make room for {owner}");
-            step.history.extend(self.sharer_relocation(made, &why));
-            if let Some(container) = self.containers.get_mut(&made.container) {
-                container.decision.note_move(&from, &to, &why);
-            }
-            self.remember_home(made.container);
-            step.records.extend(self.placed_record(made.container));
+            let moved = Moved {
+                id,
+                by: By::Room,
+                // Only its pool was another before.
+                before: self.place_before(id, &Allocation { pool: made.from, ..held.clone() }),
+                what: What::Pool,
+                from: name(made.from),
+                to: name(made.to),
+                why: format!("to make room for {owner}"),
+            };
+            self.remember_home(id);
+            self.emit(Change::Moved(moved), step);
         }
     }
 

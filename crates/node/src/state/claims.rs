@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::NodeState;
 use crate::claims::{Claim, shown_cpus};
 use crate::container::Container;
-use crate::event::{Answer, Note, Step};
+use crate::event::{Answer, Step};
 use crate::history::By;
 
 /// Containers that are named in a message.
@@ -247,7 +247,7 @@ impl NodeState {
                 shown_cpus(&new),
                 runs.unwrap_or_default()
             );
-            step.notes.push(Note::Failure { kind: "not_alone", message });
+            step.fail("not_alone", message);
         }
     }
 }

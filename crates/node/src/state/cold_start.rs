@@ -6,8 +6,9 @@ use bayplan_workload::annotations::{Warning, WarningKind, read_annotations};
 use jiff::{SignedDuration, Timestamp};
 
 use super::NodeState;
+use crate::change::{Change, Moved, What};
 use crate::cold_start::Cold;
-use crate::event::{Note, Step};
+use crate::event::Step;
 use crate::history::By;
 
 impl NodeState {
@@ -100,7 +101,6 @@ impl NodeState {
         }
     }
 
-    /// Told like any other change: journal, log and `explain`.
     fn end_cold_start(&mut self, id: ContainerId, step: &mut Step) {
         let held = self.ledger.allocation(id);
         let before = held.map(|held| self.place_before(id, held)).unwrap_or_default();
@@ -112,12 +112,16 @@ impl NodeState {
         // Also for one that has lost its place, so that this is not due for ever.
         container.cold = Cold::Over;
         let Some(to) = to else { return };
-        let (to, why) = (to.to_string(), "because its cold start is over".to_owned());
-        container.decision.note_move(&format!("memory nodes {from}"), &to, &why);
         container.touched = self.steps;
-        let container = container.full_name();
-        step.history.push(self.relocation(id, By::ColdStart, before, &why));
-        step.notes.push(Note::Warmed { container, from, to });
-        step.records.extend(self.placed_record(id));
+        let moved = Moved {
+            id,
+            by: By::ColdStart,
+            before,
+            what: What::Mems,
+            from,
+            to: to.to_string(),
+            why: "because its cold start is over".to_owned(),
+        };
+        self.emit(Change::Moved(moved), step);
     }
 }

@@ -6,9 +6,9 @@ use bayplan_workload::{CreateOutcome, Ticket};
 use jiff::Timestamp;
 
 use super::NodeState;
+use crate::change::Change;
 use crate::container::Phase;
 use crate::event::{Answer, Step};
-use crate::record::Record;
 
 impl NodeState {
     pub(super) fn create_ended(
@@ -40,7 +40,7 @@ impl NodeState {
                 let is_told = pinned && !is_moved && !has_doubt;
                 let told = if is_told { told } else { Pinning::default() };
                 self.bind(id, runtime_id.clone(), told);
-                step.records.push(Record::Created { id: id.0, runtime_id, at: now });
+                self.emit(Change::Created { id, runtime_id, at: now }, &mut step);
             }
             // Another creation of the same container has succeeded.
             _ if container.runtime_id.is_some() => {}

@@ -4,10 +4,10 @@ use bayplan_allocator::{ContainerId, Part};
 use jiff::Timestamp;
 
 use super::NodeState;
+use crate::change::Change;
 use crate::container::Phase;
 use crate::decision::{End, Gone};
-use crate::event::{Answer, Note, Step};
-use crate::record::Record;
+use crate::event::{Answer, Step};
 
 impl NodeState {
     pub(super) fn ended(&mut self, runtime_id: &str, why: &str, now: Timestamp) -> Step {
@@ -19,7 +19,8 @@ impl NodeState {
                 // It may be what a creation without an answer has made.
                 let is_anybodys = self.containers.values().any(|it| it.runtime_id.is_none());
                 if is_anybodys && self.unstarted.insert(runtime_id.to_owned()) {
-                    step.records.push(Record::Unstarted { runtime_id: runtime_id.to_owned() });
+                    let runtime_id = runtime_id.to_owned();
+                    self.emit(Change::Unstarted { runtime_id }, &mut step);
                 }
             }
         }
@@ -31,20 +32,21 @@ impl NodeState {
         let unstarted = self.containers.get(&id).filter(|it| it.phase == Phase::Created);
         if let Some(runtime_id) = unstarted.and_then(|it| it.runtime_id.clone()) {
             self.unstarted.insert(runtime_id.clone());
-            step.records.push(Record::Unstarted { runtime_id });
+            self.emit(Change::Unstarted { runtime_id }, step);
         }
         self.release(id, why, now, step);
     }
 
     pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
-        let departure = self.departure(id, why);
+        let (names, before) = (self.names_of(id), self.place_now(id));
         self.refusals_over(id, "has no container any more", step);
-        let Some(container) = self.containers.remove(&id) else { return };
-        step.history.push(departure);
+        let Some((names, container)) = names.zip(self.containers.remove(&id)) else { return };
         let heir = self.heir_of(id);
         self.ledger.release(id);
         self.leave_group(id);
-        step.records.extend(heir.and_then(|heir| self.placed_record(heir)));
+        if let Some(heir) = heir {
+            self.emit(Change::Amended(heir), step);
+        }
         self.unsettle(&container.spec);
         self.by_ticket.retain(|_, (other, _)| *other != id);
         if let Some(runtime_id) = &container.runtime_id {
@@ -55,8 +57,7 @@ impl NodeState {
             self.ended.insert(runtime_id.clone(), self.steps);
             step.forgiven.push(runtime_id.clone());
         }
-        step.records.push(Record::Released { id: id.0, why: why.to_owned(), at: now });
-        step.notes.push(Note::Released { container: container.full_name(), why: why.to_owned() });
+        self.emit(Change::Released { id, names, before, why, at: now }, step);
         let end = Some(End { at: now, why: why.to_owned() });
         self.remember(Gone { name: container.full_name(), decision: container.decision, end });
     }

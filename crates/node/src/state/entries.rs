@@ -1,7 +1,7 @@
 //! What the history is told of the state. Nothing here changes anything.
 
-use bayplan_allocator::{Allocation, ContainerId, Move};
-use bayplan_types::Pinning;
+use bayplan_allocator::{Allocation, ContainerId};
+use bayplan_types::{CpuSet, Pinning};
 use bayplan_workload::{NewContainer, Resources};
 use jiff::Timestamp;
 
@@ -10,7 +10,7 @@ use crate::decision::Decision;
 use crate::event::{Note, Step};
 use crate::groups::GroupForm;
 use crate::history::{By, ContainerNames, Entry, Kind, MachineForm, NodeForm, Place};
-use crate::record::{AllocationForm, ContainerForm};
+use crate::record::ContainerForm;
 use crate::state::NodeState;
 
 /// Failures that the entry of the container tells of as warnings.
@@ -33,7 +33,7 @@ impl NodeState {
     }
 
     /// Where it is.
-    fn place_now(&self, id: ContainerId) -> Option<Place> {
+    pub(super) fn place_now(&self, id: ContainerId) -> Option<Place> {
         let held = self.ledger.allocation(id)?;
         let group = self.groups.name_for(id).unwrap_or_default();
         Some(Place { group, ..self.place_of(held, self.pinning(id).unwrap_or_default()) })
@@ -61,7 +61,7 @@ impl NodeState {
     }
 
     /// A container came: it was placed, or adopted from where it ran.
-    pub(crate) fn arrival(&self, id: ContainerId, found: Option<&Pinning>) -> Option<Entry> {
+    pub(super) fn arrival(&self, id: ContainerId, found: Option<&Pinning>) -> Option<Entry> {
         let Container { spec, decision, .. } = self.containers.get(&id)?;
         let before = found.map(|Pinning { cpus, mems }| Place {
             cpus: cpus.to_string(),
@@ -77,14 +77,14 @@ impl NodeState {
         })
     }
 
-    /// There is no place for what it asks for; `update` is what kubelet wanted to change.
-    pub(crate) fn refusal(
+    /// There is no place for what it asks for, or for what it was to be `resized` to.
+    pub(super) fn refusal(
         &self,
-        id: Option<ContainerId>,
         spec: &NewContainer,
         decision: &Decision,
-        update: Option<Resources>,
+        resized: Option<(ContainerId, Resources)>,
     ) -> Entry {
+        let (id, update) = resized.unzip();
         Entry {
             who: id.and_then(|id| self.names_of(id)).or_else(|| Some(names(spec))),
             before: id.and_then(|id| self.place_now(id)),
@@ -94,8 +94,14 @@ impl NodeState {
         }
     }
 
+    /// The runtime has not made a resize, and what the container had before is `lacking`. Where it goes back, that was a resize.
+    pub(super) fn undoing(&self, id: ContainerId, lacking: Option<Resources>) -> Option<Entry> {
+        let Container { spec, decision, .. } = self.containers.get(&id)?;
+        Some(self.refusal(spec, decision, Some((id, lacking?))))
+    }
+
     /// Kubelet has changed what it may have; it was at `before`.
-    pub(crate) fn resizing(
+    pub(super) fn resizing(
         &self,
         id: ContainerId,
         before: Place,
@@ -111,13 +117,19 @@ impl NodeState {
     }
 
     /// Kubelet has changed what the pod of this container needs as a whole.
-    pub(crate) fn pod_resizing(&self, id: ContainerId, needs: Resources) -> Option<Entry> {
+    pub(super) fn pod_resizing(&self, id: ContainerId, needs: Resources) -> Option<Entry> {
         let resources = Some(needs.into());
         Some(Entry { who: Some(self.names_of(id)?), resources, ..Entry::new(Kind::PodResized) })
     }
 
+    /// Annotations that count while it runs have changed.
+    pub(super) fn annotating(&self, id: ContainerId, why: String) -> Option<Entry> {
+        let warnings = self.containers.get(&id)?.decision.warnings.clone();
+        Some(Entry { who: Some(self.names_of(id)?), why, warnings, ..Entry::new(Kind::Annotated) })
+    }
+
     /// It is somewhere else.
-    pub(crate) fn relocation(&self, id: ContainerId, by: By, before: Place, why: &str) -> Entry {
+    pub(super) fn relocation(&self, id: ContainerId, by: By, before: Place, why: &str) -> Entry {
         Entry {
             who: self.names_of(id),
             by: Some(by),
@@ -128,16 +140,8 @@ impl NodeState {
         }
     }
 
-    /// A sharer has made room; only its pool was another before.
-    pub(crate) fn sharer_relocation(&self, made: &Move, why: &str) -> Option<Entry> {
-        let mut held = self.ledger.allocation(made.container)?.clone();
-        held.pool = made.from;
-        let before = self.place_before(made.container, &held);
-        Some(self.relocation(made.container, By::Room, before, why))
-    }
-
     /// Its CPUs and memory nodes could not be written, or were not, because another container has not left CPUs of it.
-    pub(crate) fn failed_write(&self, id: ContainerId, is_withheld: bool) -> Option<Entry> {
+    pub(super) fn failed_write(&self, id: ContainerId, is_withheld: bool) -> Option<Entry> {
         let why = match is_withheld {
             true => {
                 "it was not given CPUs that another container has not let go of; the runtime is asked, and it is tried again"
@@ -149,49 +153,21 @@ impl NodeState {
     }
 
     /// Its sets are not those that it was told.
-    pub(crate) fn changed_by_others(&self, id: ContainerId, why: &str) -> Option<Entry> {
+    pub(super) fn changed_by_others(&self, id: ContainerId, why: &str) -> Option<Entry> {
         let why = format!("{why}: another program has changed that; the runtime is told again");
         let after = self.place_now(id);
         Some(Entry { who: Some(self.names_of(id)?), after, ..Entry::failure(why) })
     }
 
     /// It shares fewer CPUs than before.
-    pub(crate) fn squeezing(&self, id: ContainerId, before: Place, why: &str) -> Entry {
+    pub(super) fn squeezing(&self, id: ContainerId, before: Place, why: &str) -> Entry {
         let (who, after) = (self.names_of(id), self.place_now(id));
         let before = Some(before);
         Entry { who, before, after, why: why.to_owned(), ..Entry::new(Kind::Squeezed) }
     }
 
-    /// It is about to give everything back.
-    pub(crate) fn departure(&self, id: ContainerId, why: &str) -> Entry {
-        Entry {
-            who: self.names_of(id),
-            before: self.place_now(id),
-            why: why.to_owned(),
-            ..Entry::new(Kind::Ended)
-        }
-    }
-
-    /// Containers that are no longer where they were when the machine or the daemon was another.
-    pub(crate) fn reseated<'a>(
-        &'a self,
-        places: &'a [(ContainerId, AllocationForm)],
-        by: By,
-    ) -> impl Iterator<Item = Entry> + 'a {
-        places.iter().filter_map(move |(id, had)| {
-            let container = self.containers.get(id)?;
-            let has_moved = self.place(*id)? != *had;
-            has_moved.then(|| {
-                let told = container.runtime_id.as_ref().and_then(|it| self.observed.get(it));
-                let told = told.cloned().unwrap_or_default();
-                let before = had.place(told.cpus.to_string());
-                self.relocation(*id, by, before, &container.decision.outcome)
-            })
-        })
-    }
-
     /// The machine as it is now.
-    pub(crate) fn machine_entry(&self) -> Entry {
+    pub(super) fn machine_entry(&self) -> Entry {
         let machine = MachineForm {
             fingerprint: self.fingerprint.clone(),
             cpus: self.ledger.pools().cpus().to_string(),
@@ -211,8 +187,17 @@ impl NodeState {
         self.opening(Kind::Continued, now)
     }
 
+    /// Another configuration holds, with these CPUs reserved.
+    pub(super) fn configuring(&self, reserved: &CpuSet) -> Entry {
+        let mut entry = self.node_entry(Kind::Configured);
+        if let Some(node) = &mut entry.node {
+            node.reserved = Some(reserved.to_string());
+        }
+        entry
+    }
+
     /// The configuration as it is now, and the containers that are there.
-    pub(crate) fn node_entry(&self, kind: Kind) -> Entry {
+    fn node_entry(&self, kind: Kind) -> Entry {
         let node = NodeForm {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.origin.config.as_ref().to_owned(),
@@ -253,6 +238,11 @@ impl NodeState {
         step.history.extend(failures);
         stamp(&mut step.history, now);
     }
+}
+
+/// It has given everything back.
+pub(super) fn departure(names: ContainerNames, before: Option<Place>, why: String) -> Entry {
+    Entry { who: Some(names), before, why, ..Entry::new(Kind::Ended) }
 }
 
 fn stamp(entries: &mut [Entry], now: Timestamp) {

@@ -19,7 +19,8 @@ use bayplan_types::{CpuSet, MilliCpu};
 use bayplan_workload::NewContainer;
 use bayplan_workload::cmk::{INFRA, SHARED, asked_environment, environment};
 
-use crate::event::{Note, Step};
+use crate::change::{Change, GroupChange};
+use crate::event::Step;
 use crate::groups::{Asked, Choice, GroupForm, GroupType, Groups, Inside, Instance, Size};
 use crate::record::{AllocationForm, Record};
 use crate::state::NodeState;
@@ -408,7 +409,7 @@ impl NodeState {
             .collect();
         for id in members {
             self.remember_home(id);
-            step.records.extend(self.placed_record(id));
+            self.emit(Change::Amended(id), step);
         }
     }
 
@@ -422,10 +423,7 @@ impl NodeState {
         let Some(form) = self.group_form(group) else { return };
         let Some(instance) = self.groups.instances.get_mut(&group) else { return };
         instance.form = form;
-        step.records.push(Record::Group(Box::new(GroupForm::new(group, instance))));
-        let name = instance.name();
-        let cpus = self.ledger.group_cpus(group).to_string();
-        step.notes.push(Note::GroupChanged { group: name, cpus });
+        self.emit(Change::Group(GroupChange::Fitted(group)), step);
     }
 
     /// All groups as records.
@@ -485,7 +483,7 @@ impl NodeState {
             Err(_) if is_known => {}
             Err(why) => {
                 let message = format!("the group {} stays as it is: {why}", self.group_name(group));
-                step.notes.push(Note::Failure { kind: "group", message });
+                step.fail("group", message);
             }
         }
         if self.ledger.group_cpus(group) != before.group_cpus(group) {
@@ -499,9 +497,8 @@ impl NodeState {
         self.groups.short.remove(&group);
         self.groups.followed.remove(&group);
         let Some(instance) = self.groups.instances.remove(&group) else { return };
-        step.records.push(Record::GroupEnded { id: group.0 });
-        let (name, cpus) = (instance.name(), String::new());
-        step.notes.push(Note::GroupChanged { group: name, cpus });
+        let ended = GroupChange::Ended { id: group, name: instance.name() };
+        self.emit(Change::Group(ended), step);
     }
 
     /// Makes the groups that are always there.
@@ -524,7 +521,7 @@ impl NodeState {
                         if self.groups.lacking.insert(kind.name.clone()) {
                             let message =
                                 format!("a group of `{}` cannot be made: {why}", kind.name);
-                            step.notes.push(Note::Failure { kind: "group", message });
+                            step.fail("group", message);
                         }
                         break;
                     }

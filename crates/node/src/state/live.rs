@@ -9,11 +9,11 @@ use bayplan_workload::annotations::{Warning, WarningKind, render_changes, with_l
 use bayplan_workload::{NewContainer, PodFacts, RequestSource, request_source};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::change::Change;
 use crate::container::warning_notes;
 use crate::decision::texts;
 use crate::event::{Answer, Step};
 use crate::facts_form::{Annotated, FactsForm};
-use crate::history::{Entry, Kind};
 use crate::state::NodeState;
 use crate::status::KnownView;
 
@@ -49,8 +49,11 @@ impl NodeState {
             let changes = self.note_annotations(id, pod, now);
             if is_known_anew || changes.is_some() {
                 self.warn_anew(id, &spec, &mut step);
-                step.history.extend(changes.and_then(|changes| self.annotating(id, changes)));
-                step.records.extend(self.placed_record(id));
+                let change = match changes {
+                    Some(changes) => Change::Annotated { id, changes },
+                    None => Change::Amended(id),
+                };
+                self.emit(change, &mut step);
             }
         }
         step
@@ -114,11 +117,6 @@ impl NodeState {
             told.retain(|text| !before.contains(text) || old.contains(text));
             told.extend(new);
         }
-    }
-
-    fn annotating(&self, id: ContainerId, why: String) -> Option<Entry> {
-        let warnings = self.containers.get(&id)?.decision.warnings.clone();
-        Some(Entry { who: Some(self.names_of(id)?), why, warnings, ..Entry::new(Kind::Annotated) })
     }
 
     /// For `explain`; `None`: nothing beside what cgroup settings tell.

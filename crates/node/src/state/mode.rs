@@ -6,10 +6,9 @@ use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 
 use super::NodeState;
-use crate::event::{Answer, Note, RuntimeView, Step};
-use crate::history::{Entry, Kind};
+use crate::change::{Change, NodeChange};
+use crate::event::{Answer, RuntimeView, Step};
 use crate::mode::{Mode, ModePlan, NotInPlace, PinningChange};
-use crate::record::Record;
 use crate::turned::Turned;
 
 impl NodeState {
@@ -40,10 +39,8 @@ impl NodeState {
         if mode == self.mode {
             return step;
         }
-        step.records.push(Record::Mode { mode, at: now });
-        step.notes.push(Note::ModeChanged { from: self.mode, to: mode });
-        let why = format!("{} -> {}", self.mode.name(), mode.name());
-        step.history.push(Entry { why, ..Entry::new(Kind::Mode) });
+        let change = NodeChange::Mode { from: self.mode, to: mode, at: now };
+        self.emit(Change::Node(change), &mut step);
         (self.mode, self.mode_since) = (mode, Some(now));
         if self.is_restored() {
             self.put_in_force(Turned::default(), &mut step);
@@ -176,7 +173,7 @@ impl NodeState {
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
-    fn full_name_of(&self, id: ContainerId) -> String {
+    pub(super) fn full_name_of(&self, id: ContainerId) -> String {
         self.containers.get(&id).map(|container| container.full_name()).unwrap_or_default()
     }
 }

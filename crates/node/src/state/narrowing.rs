@@ -3,7 +3,8 @@
 use bayplan_allocator::{ContainerId, Narrowing, plan_narrowing};
 
 use super::NodeState;
-use crate::event::{Note, Step};
+use crate::change::{Change, Moved, What};
+use crate::event::Step;
 use crate::history::{By, Place};
 use crate::narrowing::render_moved;
 use crate::record::Record;
@@ -46,22 +47,24 @@ impl NodeState {
         let held = self.ledger.allocation(first.container);
         let before = held.map(|held| self.place_before(first.container, held)).unwrap_or_default();
         if let Err(error) = self.ledger.narrow(first) {
-            step.notes.push(Note::Failure { kind: "not_narrowed", message: error.to_string() });
+            step.fail("not_narrowed", error.to_string());
             return;
         }
         self.note_narrowing(first, before, step);
     }
 
-    /// Told like any other change: journal, log, metric and `explain`.
     fn note_narrowing(&mut self, made: &Narrowing, before: Place, step: &mut Step) {
         let Some(container) = self.containers.get_mut(&made.container) else { return };
-        let (from, to) = (made.from.to_string(), made.to.to_string());
-        let why = format!("because fewer will do, {}", render_moved(made.moves_memory));
-        container.decision.note_move(&format!("memory nodes {from}"), &to, &why);
         container.touched = self.steps;
-        let container = container.full_name();
-        step.history.push(self.relocation(made.container, By::Narrowing, before, &why));
-        step.notes.push(Note::Narrowed { container, from, to, why });
-        step.records.extend(self.placed_record(made.container));
+        let moved = Moved {
+            id: made.container,
+            by: By::Narrowing,
+            before,
+            what: What::Mems,
+            from: made.from.to_string(),
+            to: made.to.to_string(),
+            why: format!("because fewer will do, {}", render_moved(made.moves_memory)),
+        };
+        self.emit(Change::Moved(moved), step);
     }
 }

@@ -6,6 +6,7 @@ use bayplan_allocator::ContainerId;
 use bayplan_workload::{Pod, Resources};
 use jiff::Timestamp;
 
+use crate::change::Change;
 use crate::container::Phase;
 use crate::event::{Answer, Step};
 use crate::state::NodeState;
@@ -57,8 +58,14 @@ impl NodeState {
                 self.unsettled.insert(spec.pod.owner().pod);
             }
         }
-        step.history.extend(changed.first().and_then(|id| self.pod_resizing(*id, needs)));
-        step.records.extend(changed.into_iter().filter_map(|id| self.placed_record(id)));
+        // The history is told once for the pod.
+        for (place, id) in changed.into_iter().enumerate() {
+            let change = match place {
+                0 => Change::PodResized { id, needs },
+                _ => Change::Amended(id),
+            };
+            self.emit(change, &mut step);
+        }
         step
     }
 }

@@ -6,9 +6,10 @@ use bayplan_allocator::{ContainerId, Pools};
 use jiff::Timestamp;
 
 use super::NodeState;
+use crate::change::{Change, NodeChange};
 use crate::container::Container;
 use crate::event::{Answer, Note, Step};
-use crate::history::{By, Kind};
+use crate::history::By;
 use crate::reconfigure::{ChangedConfig, Shift};
 
 /// Where a container is: its own CPUs, all, and its memory nodes.
@@ -33,11 +34,8 @@ impl NodeState {
         self.doubt_grace = config.doubt_grace;
         if *self.origin.config != *config.text {
             self.origin.config = config.text.into();
-            let mut entry = self.node_entry(Kind::Configured);
-            if let Some(node) = &mut entry.node {
-                node.reserved = Some(config.machine.pools.reserved().to_string());
-            }
-            step.history.push(entry);
+            let reserved = config.machine.pools.reserved();
+            self.emit(Change::Node(NodeChange::Configured { reserved }), &mut step);
         }
         let not_alone = self.not_alone();
         if config.machine.pools != *self.machine || !sent_away.is_empty() || are_regrouped {

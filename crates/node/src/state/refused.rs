@@ -5,6 +5,7 @@ use bayplan_allocator::ContainerId;
 use bayplan_workload::{Admission, NewContainer, Resources};
 
 use super::NodeState;
+use crate::change::Change;
 use crate::container::{RefusedResize, full_name};
 use crate::decision::{Decision, Gone};
 use crate::event::{Answer, Note, Step};
@@ -29,19 +30,21 @@ impl NodeState {
             step.answer = Answer::Admission(Admission::Refuse(why));
             return step;
         }
-        step.history.push(self.refusal(None, spec, &decision, None));
-        self.refuse(step, spec, decision)
+        self.refuse(step, spec, decision, None)
     }
 
+    /// The last word; `resized` is a container that was to be resized, and what kubelet wanted to change.
     pub(super) fn refuse(
         &mut self,
         mut step: Step,
         spec: &NewContainer,
         decision: Decision,
+        resized: Option<(ContainerId, Resources)>,
     ) -> Step {
         let why = self.render_refusal(spec, &decision);
+        let refused = Change::Refused { spec, decision: &decision, resized, why: why.clone() };
+        self.emit(refused, &mut step);
         self.remember(Gone { name: full_name(spec), decision, end: None });
-        step.notes.push(Note::Refused { container: full_name(spec), why: why.clone() });
         step.answer = Answer::Admission(Admission::Refuse(why));
         step
     }
@@ -65,8 +68,7 @@ impl NodeState {
         refused.times += 1;
         let times = refused.times;
         if times == 1 {
-            step.history.push(self.refusal(Some(id), spec, &decision, Some(update)));
-            return self.refuse(step, spec, decision);
+            return self.refuse(step, spec, decision, Some((id, update)));
         }
         let (container, why) = (full_name(spec), self.render_refusal(spec, &decision));
         step.notes.push(Note::RefusedAgain { container, why: why.clone(), times });

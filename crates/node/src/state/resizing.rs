@@ -9,9 +9,10 @@ use bayplan_workload::silent::says_memory;
 use bayplan_workload::{Admission, NewContainer, ResizeOutcome, Resources, updated_resources};
 use jiff::Timestamp;
 
+use crate::change::Change;
 use crate::container::{AskedResize, Undo, UpdatesUnderWay};
 use crate::decision::{Decision, render_asked};
-use crate::event::{Answer, Note, Step};
+use crate::event::{Answer, Step};
 use crate::history::Kind;
 use crate::state::NodeState;
 
@@ -23,15 +24,15 @@ impl NodeState {
         is_final: bool,
         now: Timestamp,
     ) -> Step {
-        self.change(runtime_id, &Change::Update(update), is_final, now)
+        self.make_resize(runtime_id, &Resize::Update(update), is_final, now)
     }
 
     /// Places the container anew for its new resources, keeping what it can of the old place; on refusal everything stays. Its group grows before, and shrinks
     /// after it.
-    pub(super) fn change(
+    fn make_resize(
         &mut self,
         runtime_id: &str,
-        change: &Change,
+        resize: &Resize,
         is_final: bool,
         now: Timestamp,
     ) -> Step {
@@ -39,10 +40,10 @@ impl NodeState {
         let member = known.and_then(|id| Some((id, Arc::clone(&self.containers.get(&id)?.spec))));
         let Some((id, before)) = member.filter(|(id, _)| self.groups.members.contains_key(id))
         else {
-            return self.resize_one(runtime_id, change, is_final, now);
+            return self.resize_one(runtime_id, resize, is_final, now);
         };
         let mut spec = NewContainer::clone(&before);
-        spec.resources = self.wanted(&before, change);
+        spec.resources = self.wanted(&before, resize);
         let fitted = match self.fit_resized(id, &spec) {
             Ok(fitted) => fitted,
             Err(why) => {
@@ -54,10 +55,10 @@ impl NodeState {
                     let why = self.without_names(&decision.outcome, &spec);
                     return Step { answer: Answer::Admission(Admission::Refuse(why)), ..step };
                 }
-                return self.refuse_resize(id, &spec, decision, change.update(), step);
+                return self.refuse_resize(id, &spec, decision, resize.update(), step);
             }
         };
-        let mut step = self.resize_one(runtime_id, change, is_final, now);
+        let mut step = self.resize_one(runtime_id, resize, is_final, now);
         let is_made =
             self.containers.get(&id).is_some_and(|it| it.spec.resources == spec.resources);
         match fitted {
@@ -87,10 +88,10 @@ impl NodeState {
     }
 
     /// What the container is to have.
-    fn wanted(&self, spec: &NewContainer, change: &Change) -> Resources {
-        match change {
-            Change::Update(update) => self.updated_resources(spec, *update),
-            Change::Back(undo) => undo.resources,
+    fn wanted(&self, spec: &NewContainer, resize: &Resize) -> Resources {
+        match resize {
+            Resize::Update(update) => self.updated_resources(spec, *update),
+            Resize::Back(undo) => undo.resources,
         }
     }
 
@@ -117,16 +118,16 @@ impl NodeState {
     fn resize_one(
         &mut self,
         runtime_id: &str,
-        change: &Change,
+        resize: &Resize,
         is_final: bool,
         now: Timestamp,
     ) -> Step {
-        let update = change.update();
+        let update = resize.update();
         let mut step = Step::new(Answer::Admission(Admission::PassThrough));
         let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
         let Some(container) = self.containers.get(&id) else { return step };
         let mut spec = NewContainer::clone(&container.spec);
-        spec.resources = self.wanted(&container.spec, change);
+        spec.resources = self.wanted(&container.spec, resize);
         spec.says_memory = says_memory(&container.spec, spec.resources, container.pod_before);
         if !container.asked.is_some_and(|it| it.is_told) {
             mark_facts(&mut spec, container.spec.resources);
@@ -145,7 +146,7 @@ impl NodeState {
             let Some(held) = self.ledger.lift(id) else { return step };
             let before = self.place_before(id, &held);
             let (mut request, warnings) = self.request(id, &spec);
-            let previous = change.previous(&held, &self.ledger, &request);
+            let previous = resize.previous(&held, &self.ledger, &request);
             // In a group it takes nothing from others.
             if previous.exclusive.is_empty() && request.part().group().is_none() {
                 request = self.as_sharer(request);
@@ -183,9 +184,7 @@ impl NodeState {
                 container.touched = self.steps;
             }
             self.remember_home(id);
-            step.records.extend(self.placed_record(id));
-            step.notes.extend(self.placed_note(id));
-            step.history.extend(self.resizing(id, before, update));
+            self.emit(Change::Resized { id, before, update }, &mut step);
         }
         self.begin_update(id, undo, step)
     }
@@ -319,7 +318,7 @@ impl NodeState {
         if has_it(self) {
             return;
         }
-        let mut back = self.change(runtime_id, &Change::Back(undo), false, now);
+        let mut back = self.make_resize(runtime_id, &Resize::Back(undo), false, now);
         let refused = match std::mem::replace(&mut back.answer, Answer::Done) {
             Answer::Admission(Admission::Refuse(why)) => Some(why),
             _ => None,
@@ -337,21 +336,14 @@ impl NodeState {
             }
             Some(why) => format!("{NOT_MADE}; it stays, as it cannot have what it had: {why}"),
         };
-        let decision = &mut container.decision;
-        decision.outcome = format!("{}; {why}", decision.outcome);
-        let (spec, decision) = (Arc::clone(&container.spec), decision.clone());
-        let message = format!("{}: {why}", container.full_name());
-        back.notes.push(Note::Failure { kind: "resize_failed", message });
-        if !is_back {
-            back.history.push(self.refusal(Some(id), &spec, &decision, Some(resources)));
-        }
+        let outcome = format!("{}; {why}", container.decision.outcome);
+        container.decision.outcome.clone_from(&outcome);
         for entry in back.history.iter_mut().filter(|entry| entry.kind == Kind::Resized) {
-            entry.why.clone_from(&decision.outcome);
+            entry.why.clone_from(&outcome);
         }
-        step.records.append(&mut back.records);
-        step.records.extend(self.placed_record(id));
-        step.history.append(&mut back.history);
-        step.notes.append(&mut back.notes);
+        step.take_told(&mut back);
+        let lacking = (!is_back).then_some(resources);
+        self.emit(Change::ResizeUndone { id, lacking, why }, step);
         step.answers_after_plan = true;
     }
 
@@ -378,8 +370,7 @@ impl NodeState {
             container.touched = self.steps;
         }
         self.remember_home(id);
-        step.notes.extend(self.placed_note(id));
-        step.history.extend(self.resizing(id, before, resources));
+        self.emit_unjournaled(Change::Resized { id, before, update: resources }, step);
     }
 
     /// A container without any place would run unaccounted for, so one that has lost its place shares.
@@ -387,11 +378,11 @@ impl NodeState {
         let mems = held.mems.clone();
         let Err(error) = self.ledger.adopt(id, held) else { return };
         let message = format!("{id} cannot have the place back that it had, and shares: {error}");
-        step.notes.push(Note::Failure { kind: "put_back", message });
+        step.fail("put_back", message);
         let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else { return };
         let (request, _) = self.request(id, &spec);
         if self.adopt_shared(&request, mems, &CpuSet::new(), step) {
-            step.records.extend(self.placed_record(id));
+            self.emit(Change::Amended(id), step);
         }
     }
 }
@@ -401,26 +392,26 @@ const NOT_MADE: &str = "the runtime has not made the resize";
 
 /// What a container is to have from now on.
 #[derive(Clone, Debug)]
-pub(super) enum Change {
+enum Resize {
     /// Kubelet changes this.
     Update(Resources),
     /// What it had before.
     Back(Undo),
 }
 
-impl Change {
+impl Resize {
     /// In kubelet's words.
     fn update(&self) -> Resources {
         match self {
-            Change::Update(update) => *update,
-            Change::Back(undo) => undo.resources,
+            Resize::Update(update) => *update,
+            Resize::Back(undo) => undo.resources,
         }
     }
 
     /// What it keeps as much of as it can. Of what it had before, others may own CPUs by now, or need them to share.
     fn previous(&self, held: &Allocation, ledger: &Ledger, request: &Request) -> Previous {
         let now = Previous { pool: held.pool, exclusive: held.exclusive.clone() };
-        let Change::Back(Undo { place, .. }) = self else { return now };
+        let Resize::Back(Undo { place, .. }) = self else { return now };
         let kept = place.exclusive.intersection(&now.exclusive);
         let lost = place.exclusive.difference(&kept);
         let exclusive = kept.union(&spare_cpus(ledger, request, &lost));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bayplan_types::Pinning;
 
+use crate::change::Change;
 use crate::container::Phase;
 use crate::event::{Answer, Step};
 use crate::state::NodeState;
@@ -24,7 +25,7 @@ impl NodeState {
                 || !container.is_settled();
             let wanted = self.pinning(id).filter(|_| !is_known && !self.is_restored());
             if let Some(why) = wanted.and_then(|wanted| self.differs(&found, &wanted)) {
-                step.history.extend(self.changed_by_others(id, &why));
+                self.emit(Change::SetsChanged { id, why }, &mut step);
                 self.observed.insert(runtime_id, found);
             }
         }

@@ -4,6 +4,7 @@
 use bayplan_allocator::ContainerId;
 use bayplan_types::Pinning;
 
+use crate::change::Change;
 use crate::event::Step;
 use crate::history::Kind;
 use crate::state::NodeState;
@@ -49,7 +50,7 @@ impl NodeState {
             if !has_moved {
                 let Some(held) = self.ledger.allocation(id) else { continue };
                 let before = self.place_of(held, old);
-                step.history.push(self.squeezing(id, before, &why));
+                self.emit(Change::Squeezed { id, before, why }, step);
             }
         }
     }

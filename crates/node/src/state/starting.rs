@@ -6,9 +6,9 @@
 use bayplan_types::Pinning;
 use jiff::Timestamp;
 
+use crate::change::Change;
 use crate::container::{Container, Phase};
 use crate::event::{Answer, Step};
-use crate::record::Record;
 use crate::state::NodeState;
 
 impl NodeState {
@@ -28,11 +28,8 @@ impl NodeState {
         let due = containers.find(|(_, it)| is_due(it)).map(|(id, _)| *id);
         if let Some(id) = due.filter(|_| !self.by_runtime_id.contains_key(runtime_id)) {
             let runtime_id = runtime_id.to_owned();
-            step.records.push(Record::Created {
-                id: id.0,
-                runtime_id: runtime_id.clone(),
-                at: now,
-            });
+            let created = Change::Created { id, runtime_id: runtime_id.clone(), at: now };
+            self.emit(created, &mut step);
             // Whether the answer that told it where to run has arrived is not known, so it is told again.
             self.bind(id, runtime_id, Pinning::default());
             if let Some(container) = self.containers.get_mut(&id) {

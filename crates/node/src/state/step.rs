@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::NodeState;
+use crate::change::{Change, NodeChange};
 use crate::event::{Answer, Event, Step};
-use crate::history::{Entry, Kind};
 
 impl NodeState {
     /// The one way in which the state changes.
@@ -106,14 +106,16 @@ impl NodeState {
             Event::PlanMode(mode) => Step::new(Answer::ModePlan(Box::new(self.plan_mode(mode)))),
             Event::ReadBack(view) => self.read_back(&view),
             Event::SetsChanged(basis, found) => self.sets_changed(basis, found),
-            Event::RuntimeLost(why) => Step::told(Entry { why, ..Entry::new(Kind::RuntimeLost) }),
-            Event::RuntimeBack => Step::told(Entry::new(Kind::RuntimeBack)),
+            Event::RuntimeLost(why) => self.only(Change::Node(NodeChange::RuntimeLost(why))),
+            Event::RuntimeBack => self.only(Change::Node(NodeChange::RuntimeBack)),
             Event::PauseRebalance(is_paused) => self.pause_rebalance(is_paused),
             Event::Turn(turned) => self.turn(turned),
             Event::Colocate(colocation) => self.colocate(colocation),
             Event::Used(used) => self.containers_used(&used, now),
             Event::VectorsSeen(read) => self.vectors_seen(&read, now),
-            Event::Told(kind, id, why, about) => self.told(kind, id, why, about),
+            Event::Told(kind, id, why, about) => {
+                self.only(Change::Rebalanced { kind, id, why, about })
+            }
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
             Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),

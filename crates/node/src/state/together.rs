@@ -12,9 +12,10 @@ use bayplan_workload::silent::{Member, share, silent};
 use bayplan_workload::{Admission, NewContainer, Resources};
 use jiff::Timestamp;
 
+use crate::change::Change;
 use crate::container::Container;
 use crate::decision::Decision;
-use crate::event::{Answer, Note, Step};
+use crate::event::{Answer, Step};
 use crate::history::By;
 use crate::record::Record;
 use crate::state::NodeState;
@@ -91,13 +92,17 @@ impl NodeState {
     }
 
     /// The others are as they were before it was tried. Sharers that made room for them stay where they went.
-    pub(super) fn undo(&mut self, Regrouped { before, told }: Regrouped, step: &mut Step) {
-        let is_of_pod = |record: &Record| match record {
-            Record::Placed(placed) => before.iter().any(|(id, ..)| id.0 == placed.id),
-            _ => false,
-        };
-        step.records.extend(told.records.into_iter().filter(|record| !is_of_pod(record)));
-        step.notes.extend(told.notes);
+    pub(super) fn undo(&mut self, Regrouped { before, mut told }: Regrouped, step: &mut Step) {
+        let is_of_pod = |number: u64| before.iter().any(|(id, ..)| id.0 == number);
+        told.records.retain(|record| match record {
+            Record::Placed(placed) => !is_of_pod(placed.id),
+            _ => true,
+        });
+        told.history.retain(|entry| {
+            let id = entry.who.as_ref().and_then(|it| it.id);
+            !id.is_some_and(is_of_pod)
+        });
+        step.take_told(&mut told);
         for (id, ..) in &before {
             self.ledger.lift(*id);
         }
@@ -110,10 +115,8 @@ impl NodeState {
     }
 
     /// Tells of the others what has become of them.
-    pub(super) fn keep(Regrouped { told, .. }: Regrouped, step: &mut Step) {
-        step.records.extend(told.records);
-        step.history.extend(told.history);
-        step.notes.extend(told.notes);
+    pub(super) fn keep(Regrouped { mut told, .. }: Regrouped, step: &mut Step) {
+        step.take_told(&mut told);
     }
 
     /// Every container of the pod counts what it should, given which are silent. Those that give way come first, and those on the pod's CPUs
@@ -173,7 +176,7 @@ impl NodeState {
             }
         }
         for (id, ..) in &done.before {
-            done.told.records.extend(self.placed_record(*id));
+            self.emit(Change::Amended(*id), &mut done.told);
         }
         Ok(())
     }
@@ -260,8 +263,10 @@ impl NodeState {
             container.touched = self.steps;
         }
         self.remember_home(id);
-        let why = "so that the containers of its pod have together what the pod asked for";
-        done.told.history.push(self.relocation(id, By::Room, place, why));
+        let why =
+            "so that the containers of its pod have together what the pod asked for".to_owned();
+        let placed = Change::PlacedAnew { id, by: By::Room, before: place, why };
+        self.emit_unjournaled(placed, &mut done.told);
         if !done.before.iter().any(|(other, ..)| *other == id) {
             done.before.push((id, before, Some(held)));
         }
@@ -299,8 +304,7 @@ impl NodeState {
             container.touched = self.steps;
         }
         NodeState::keep(done, &mut step);
-        step.notes.extend(self.placed_note(id));
-        step.history.extend(self.resizing(id, before, update));
+        self.emit_unjournaled(Change::Resized { id, before, update }, &mut step);
         (true, step)
     }
 
@@ -330,7 +334,7 @@ impl NodeState {
             let mut done = Regrouped::default();
             let regrouped = self.regroup(pod, &found, None, &mut done, now);
             if let Err(decision) = regrouped {
-                step.notes.push(Note::Failure { kind: "pod_share", message: decision.outcome });
+                step.fail("pod_share", decision.outcome);
                 self.undo(done, step);
             } else {
                 NodeState::keep(done, step);

@@ -15,7 +15,7 @@ use crate::status::{
 };
 
 impl NodeState {
-    pub(crate) fn placed_record(&self, id: ContainerId) -> Option<Record> {
+    pub(super) fn placed_record(&self, id: ContainerId) -> Option<Record> {
         let container = self.containers.get(&id)?;
         Some(Record::Placed(Box::new(PlacedRecord {
             id: id.0,
@@ -34,7 +34,7 @@ impl NodeState {
         Some(AllocationForm::new(self.ledger.allocation(id)?, &self.containers.get(&id)?.home))
     }
 
-    pub(crate) fn machine_record(&self) -> Record {
+    pub(super) fn machine_record(&self) -> Record {
         Record::Machine {
             version: RECORD_VERSION,
             fingerprint: self.fingerprint.clone(),

@@ -4,6 +4,7 @@ use bayplan_types::Pinning;
 use jiff::Timestamp;
 
 use super::NodeState;
+use crate::change::Change;
 use crate::container::{Container, Phase};
 use crate::event::{Answer, FailedWrite, Step};
 
@@ -47,7 +48,8 @@ impl NodeState {
                 Some(id) => {
                     let had = self.before.remove(&write.container);
                     self.held.extend(had.map(|had| (write.container.clone(), had)));
-                    step.history.extend(self.failed_write(id, write.withheld.is_some()));
+                    let is_withheld = write.withheld.is_some();
+                    self.emit(Change::WriteFailed { id, is_withheld }, &mut step);
                     if let Some(container) = self.containers.get_mut(&id) {
                         container.touched = self.steps;
                     }

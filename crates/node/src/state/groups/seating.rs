@@ -11,10 +11,11 @@ use bayplan_types::CpuSet;
 use bayplan_workload::NewContainer;
 
 use super::{exact_request, group_request};
+use crate::change::{Change, GroupChange};
 use crate::container::full_name;
-use crate::event::{Note, Step};
+use crate::event::Step;
 use crate::groups::{GroupCount, GroupForm, GroupType, Groups, Inside, Instance, Membership, Size};
-use crate::record::{AllocationForm, Record};
+use crate::record::AllocationForm;
 use crate::state::NodeState;
 use crate::status::GroupStatus;
 
@@ -129,7 +130,7 @@ impl NodeState {
     /// [`NodeState::complete_groups`]: containers that have lost nothing stay where they are before.
     pub(crate) fn seat_groups(&mut self, step: &mut Step) {
         for group in std::mem::take(&mut self.groups.ended) {
-            step.records.push(Record::GroupEnded { id: group.0 });
+            self.emit(Change::Group(GroupChange::Retired(group)), step);
         }
         let ids: Vec<ContainerId> = self.groups.instances.keys().copied().collect();
         for id in ids {
@@ -178,11 +179,9 @@ impl NodeState {
                 }
                 continue;
             }
-            let message =
-                format!("the group {} is over: there are no CPUs for it", self.group_name(id));
-            step.notes.push(Note::Failure { kind: "group", message });
+            let name = self.group_name(id);
             self.groups.forget(id);
-            step.records.push(Record::GroupEnded { id: id.0 });
+            self.emit(Change::Group(GroupChange::Lost { id, name }), step);
         }
         self.groups.lacks_some = !self.groups.types.is_empty();
         self.groups.lacked_at = None;
@@ -266,7 +265,7 @@ impl NodeState {
             }
             Err(why) => {
                 let message = format!("{}: {why}", full_name(spec));
-                step.notes.push(Note::Failure { kind: "group", message });
+                step.fail("group", message);
                 false
             }
         }

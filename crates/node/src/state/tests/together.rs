@@ -541,6 +541,29 @@ fn a_resize_for_which_there_is_no_room_changes_nothing() {
     );
 }
 
+/// Before the new container is refused, another of its pod is given CPUs, for which one of another pod makes room.
+#[test]
+fn the_history_tells_of_sharers_that_made_room_in_vain() {
+    let mut node = Node::new("pack:1 numa:2 core:4 mem:8");
+    node.step(Event::SetMode(Mode::Draining));
+    node.create(container("p", "a", "6000/6000 0", "6000/6000 0"));
+    node.step(Event::SetMode(Mode::Placing));
+    node.create(container("s", "a", "3000/0 0", "3000/0 0"));
+    node.create(container("t", "a", "500/0 0", "500/0 0"));
+    let new = container("p", "b", "2000/2000 0", "6000/6000 0");
+    let step = node.state.step(Event::Admit(Ticket(99), Box::new(new)), NOW);
+    let [Record::Placed(placed)] = &step.records[..] else { panic!("{:?}", step.records) };
+    let told: Vec<_> =
+        step.history.iter().map(|it| (it.kind, it.names().join(" "), &it.why[..])).collect();
+    let refused = "refused: needs 2 exclusive CPUs; 0 are free";
+    let expected = [
+        (Kind::Refused, "default/p/b".to_owned(), refused),
+        (Kind::Moved, "default/s/a".to_owned(), "to make room for default/p/a"),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(step.history[1].who.as_ref().and_then(|it| it.id), Some(placed.id));
+}
+
 #[test]
 fn a_burstable_pod_counts_what_it_requests() {
     check(
