@@ -1,7 +1,5 @@
 //! The key `blockIo.classes`, in the form of goresctrl and CRI Resource Manager. In: a tree of the file. Out: classes, or every mistake in them.
 
-use std::collections::BTreeMap;
-
 use bayplan_enforcement::{BlockIoClass, BlockIoRule};
 use bayplan_workload::annotations::parse_quantity;
 use serde_json::{Map, Value as Json, json};
@@ -9,7 +7,8 @@ use serde_json::{Map, Value as Json, json};
 use super::kind::{Field, Tree};
 use crate::config::Config;
 use crate::errors::ConfigError;
-use crate::yaml::{Node, Position, Value};
+use crate::fields::{Fields, named};
+use crate::yaml::{Node, Value};
 
 /// Classes by their names.
 pub(super) struct BlockIoClasses;
@@ -32,22 +31,12 @@ impl Tree for BlockIoClasses {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader::default();
-        let mut classes = BTreeMap::new();
-        match &field.value.value {
-            Value::Map(entries) => {
-                for (at, name, value) in entries {
-                    let class = reader.class(&format!("{}.{name}", field.key), value);
-                    if classes.insert(name.clone(), class).is_some() {
-                        reader.wrong(*at, format!("duplicate class `{name}`"));
-                    }
-                }
-            }
-            Value::Null => {}
-            _ => reader.wrong(field.value.at, format!("`{}`: expected {EXPECTED}", field.key)),
-        }
-        config.block_io_classes = classes;
-        reader.errors
+        let mut errors = Vec::new();
+        let read = |_, name: &str, value: &Node, errors: &mut Vec<ConfigError>| {
+            class(&format!("{}.{name}", field.key), value, errors)
+        };
+        config.block_io_classes = named(field, EXPECTED, &mut errors, read);
+        errors
     }
 
     fn shown(&self, config: &mut Config) -> Json {
@@ -108,114 +97,84 @@ fn shown_rule(rule: &BlockIoRule) -> Json {
     Json::Object(shown)
 }
 
-#[derive(Default)]
-struct Reader {
-    errors: Vec<ConfigError>,
+fn class(name: &str, node: &Node, errors: &mut Vec<ConfigError>) -> BlockIoClass {
+    let rules = match &node.value {
+        Value::List(rules) => rules.as_slice(),
+        Value::Null => &[],
+        _ => {
+            let message = format!("`{name}`: expected a list of rules, each after a dash");
+            errors.push(ConfigError { at: node.at, message });
+            &[]
+        }
+    };
+    BlockIoClass { rules: rules.iter().map(|it| rule(name, it, errors)).collect() }
 }
 
-impl Reader {
-    fn wrong(&mut self, at: Position, message: String) {
-        self.errors.push(ConfigError { at, message });
+fn rule(class: &str, node: &Node, errors: &mut Vec<ConfigError>) -> BlockIoRule {
+    const LATENCY: &str = "a number of microseconds such as 75";
+    let mut rule = BlockIoRule::default();
+    let mut fields = Fields::new(class, node, errors);
+    if matches!(node.value, Value::Null) {
+        fields.wrong(node.at, "expected lines of `key: value` in a rule".to_owned());
     }
-
-    fn class(&mut self, name: &str, value: &Node) -> BlockIoClass {
-        let rules = match &value.value {
-            Value::List(rules) => rules.as_slice(),
-            Value::Null => &[],
-            _ => {
-                self.wrong(
-                    value.at,
-                    format!("`{name}`: expected a list of rules, each after a dash"),
-                );
-                &[]
-            }
-        };
-        BlockIoClass { rules: rules.iter().map(|rule| self.rule(name, rule)).collect() }
-    }
-
-    fn rule(&mut self, class: &str, value: &Node) -> BlockIoRule {
-        let mut rule = BlockIoRule::default();
-        let Value::Map(entries) = &value.value else {
-            self.wrong(value.at, format!("`{class}`: expected lines of `key: value` in a rule"));
-            return rule;
-        };
-        for (at, name, value) in entries {
-            let is = |known: &&str| known.eq_ignore_ascii_case(name);
-            let rates = [
-                &mut rule.read_bps,
-                &mut rule.write_bps,
-                &mut rule.read_iops,
-                &mut rule.write_iops,
-            ];
-            let mut rates = RATES.iter().zip(rates);
-            if let Some(((known, expected), place)) = rates.find(|((known, _), _)| is(known)) {
-                *place = self.number(class, known, value, u64::MAX, expected);
-            } else if is(&OTHERS[0]) {
-                rule.devices = self.devices(class, value);
-            } else if is(&OTHERS[1]) {
-                let weight = self.number(class, OTHERS[1], value, WEIGHT_MAX, "1 to 1000");
+    for (at, key, value) in fields.entries() {
+        let known = RATES.iter().map(|(name, _)| *name).chain(OTHERS);
+        let known: Vec<&str> = known.collect();
+        // As goresctrl, in any case.
+        let name = known.iter().find(|it| it.eq_ignore_ascii_case(&key));
+        match name.copied().unwrap_or_default() {
+            "Devices" => rule.devices = devices(&mut fields, value),
+            "Weight" => {
+                let weight = number(&mut fields, "Weight", value, WEIGHT_MAX, "1 to 1000");
                 rule.weight = weight.and_then(|it| it.try_into().ok());
-            } else if is(&OTHERS[2]) {
-                let expected = "a number of microseconds such as 75";
-                rule.latency_us = self.number(class, OTHERS[2], value, u64::MAX, expected);
-            } else {
-                let known = RATES.iter().map(|(name, _)| *name);
-                let known: Vec<&str> = OTHERS.into_iter().chain(known).collect();
-                self.wrong(
-                    *at,
-                    format!("unknown key `{name}` in `{class}`; known are {}", known.join(", ")),
-                );
+            }
+            name @ "LatencyMicroseconds" => {
+                rule.latency_us = number(&mut fields, name, value, u64::MAX, LATENCY);
+            }
+            "" => fields.unknown(at, &key, &known),
+            rate => {
+                let places = [
+                    &mut rule.read_bps,
+                    &mut rule.write_bps,
+                    &mut rule.read_iops,
+                    &mut rule.write_iops,
+                ];
+                let mut places = RATES.iter().zip(places);
+                if let Some(((name, expected), place)) = places.find(|((it, _), _)| *it == rate) {
+                    *place = number(&mut fields, name, value, u64::MAX, expected);
+                }
             }
         }
-        let besides = BlockIoRule { weight: None, ..rule.clone() };
-        if rule.devices.is_empty() && besides != BlockIoRule::default() {
-            self.wrong(
-                value.at,
-                format!("`{class}`: a rule without Devices can have a Weight only: which disks is it for?"),
-            );
-        }
-        rule
     }
+    let besides = BlockIoRule { weight: None, ..rule.clone() };
+    if rule.devices.is_empty() && besides != BlockIoRule::default() {
+        let text = "a rule without Devices can have a Weight only: which disks is it for?";
+        fields.wrong(node.at, text.to_owned());
+    }
+    rule
+}
 
-    fn number(
-        &mut self,
-        class: &str,
-        name: &str,
-        value: &Node,
-        max: u64,
-        expected: &str,
-    ) -> Option<u64> {
-        let text = match &value.value {
-            Value::Scalar(text) => text.as_str(),
-            _ => "",
-        };
-        let number = parse_quantity(text, 1).filter(|number| (1..=max).contains(number));
-        if number.is_none() {
-            self.wrong(value.at, format!("`{class}`: {name} is `{text}`, expected {expected}"));
-        }
-        number
-    }
+fn number(
+    fields: &mut Fields<'_>,
+    key: &str,
+    value: &Node,
+    max: u64,
+    expected: &str,
+) -> Option<u64> {
+    let parse = |it: &str| parse_quantity(it, 1).filter(|number| (1..=max).contains(number));
+    fields.parsed(key, value, expected, parse)
+}
 
-    fn devices(&mut self, class: &str, value: &Node) -> Vec<String> {
-        let Value::List(items) = &value.value else {
-            self.wrong(value.at, format!("`{class}`: Devices is not a list such as [/dev/sd*]"));
-            return Vec::new();
-        };
-        let mut devices = Vec::new();
-        for item in items {
-            match &item.value {
-                Value::Scalar(path) if path.starts_with("/dev/") => devices.push(path.clone()),
-                Value::Scalar(path) => self.wrong(
-                    item.at,
-                    format!(
-                        "`{class}`: `{path}` in Devices, expected a path or pattern below /dev"
-                    ),
-                ),
-                _ => self.wrong(item.at, format!("`{class}`: Devices holds paths only")),
-            }
+fn devices(fields: &mut Fields<'_>, value: &Node) -> Vec<String> {
+    let mut devices = Vec::new();
+    for (at, path) in fields.texts("Devices", value, "one such as [/dev/sd*]") {
+        match path.starts_with("/dev/") {
+            true => devices.push(path),
+            false => fields
+                .wrong(at, format!("`{path}` in Devices, expected a path or pattern below /dev")),
         }
-        devices
     }
+    devices
 }
 
 #[cfg(test)]
@@ -269,16 +228,16 @@ blockIo:
         check(
             text,
             expect![[r#"
-            f:3:8: `blockIo.classes.a`: expected a list of rules, each after a dash
-            f:5:17: `blockIo.classes.b`: Weight is `1001`, expected 1 to 1000
-            f:6:19: `blockIo.classes.b`: `sda` in Devices, expected a path or pattern below /dev
-            f:6:34: `blockIo.classes.b`: Devices holds paths only
-            f:7:26: `blockIo.classes.b`: ThrottleReadBps is `much`, expected bytes per second such as 50M or 1Gi
-            f:8:9: unknown key `ReadBps` in `blockIo.classes.b`; known are Devices, Weight, LatencyMicroseconds, ThrottleReadBps, ThrottleWriteBps, ThrottleReadIOPS, ThrottleWriteIOPS
-            f:9:27: `blockIo.classes.b`: ThrottleWriteBps is `0`, expected bytes per second such as 50M or 1Gi
-            f:10:9: `blockIo.classes.b`: a rule without Devices can have a Weight only: which disks is it for?
-            f:11:9: `blockIo.classes.b`: expected lines of `key: value` in a rule
-            f:12:5: duplicate class `b`"#]],
+                f:3:8: `blockIo.classes.a`: expected a list of rules, each after a dash
+                f:5:17: `blockIo.classes.b`: `Weight` is `1001`, expected 1 to 1000
+                f:6:19: `blockIo.classes.b`: `sda` in Devices, expected a path or pattern below /dev
+                f:6:34: `blockIo.classes.b`: `Devices` has an item that is no text
+                f:7:26: `blockIo.classes.b`: `ThrottleReadBps` is `much`, expected bytes per second such as 50M or 1Gi
+                f:8:9: `blockIo.classes.b`: unknown key `ReadBps`; known are ThrottleReadBps, ThrottleWriteBps, ThrottleReadIOPS, ThrottleWriteIOPS, Devices, Weight, LatencyMicroseconds
+                f:9:27: `blockIo.classes.b`: `ThrottleWriteBps` is `0`, expected bytes per second such as 50M or 1Gi
+                f:10:9: `blockIo.classes.b`: a rule without Devices can have a Weight only: which disks is it for?
+                f:11:9: `blockIo.classes.b`: expected lines of `key: value`
+                f:12:5: duplicate class `b`"#]],
         );
         check(
             "blockIo: {classes: [a]}\n",

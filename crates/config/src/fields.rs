@@ -1,10 +1,11 @@
 //! Reads the keys of a mapping. In: a mapping of the file. Out: values; every mistake with its place, a key that stands twice among them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_workload::annotations::Words;
 
 use crate::errors::ConfigError;
+use crate::kind::Field;
 use crate::yaml::{Node, Position, Value};
 
 /// The fields of one mapping.
@@ -97,9 +98,63 @@ impl<'a> Fields<'a> {
         parsed
     }
 
+    /// The items of a list; what is none is a mistake. `expected` ends the sentence.
+    pub(crate) fn list<'b>(&mut self, key: &str, value: &'b Node, expected: &str) -> &'b [Node] {
+        match &value.value {
+            Value::List(items) => items,
+            _ => {
+                self.wrong(value.at, format!("`{key}` is no list, expected {expected}"));
+                &[]
+            }
+        }
+    }
+
+    /// The items of a list of texts, with their places.
+    pub(crate) fn texts(
+        &mut self,
+        key: &str,
+        value: &Node,
+        expected: &str,
+    ) -> Vec<(Position, String)> {
+        let mut texts = Vec::new();
+        for item in self.list(key, value, expected) {
+            match &item.value {
+                Value::Scalar(text) if !text.is_empty() => texts.push((item.at, text.clone())),
+                _ => self.wrong(item.at, format!("`{key}` has an item that is no text")),
+            }
+        }
+        texts
+    }
+
     pub(crate) fn flag(&mut self, key: &str, value: &Node) -> Option<bool> {
         self.word(key, value, &[("true", true), ("false", false)])
     }
+}
+
+/// Values by their names; a name that stands twice is a mistake, and what is no mapping is one, too.
+pub(crate) fn named<T>(
+    field: &Field<'_>,
+    expected: &str,
+    errors: &mut Vec<ConfigError>,
+    mut read: impl FnMut(Position, &str, &Node, &mut Vec<ConfigError>) -> T,
+) -> BTreeMap<String, T> {
+    let mut named = BTreeMap::new();
+    let entries = match &field.value.value {
+        Value::Map(entries) => entries.as_slice(),
+        Value::Null => &[],
+        _ => {
+            let message = format!("`{}`: expected {expected}", field.key);
+            errors.push(ConfigError { at: field.value.at, message });
+            &[]
+        }
+    };
+    for (at, name, value) in entries {
+        let read = read(*at, name, value, errors);
+        if named.insert(name.clone(), read).is_some() {
+            errors.push(ConfigError { at: *at, message: format!("duplicate class `{name}`") });
+        }
+    }
+    named
 }
 
 pub(crate) fn one_of<T: Clone>(text: &str, words: &Words<T>) -> Option<T> {
@@ -121,12 +176,26 @@ groupLoads:
 - {name: avx, level: core, level: l2}
 schedulingClasses:
 - {name: c, policy: idle, policy: other}
+blockIo:
+  classes: {slow: [{Weight: 10, Weight: 20}]}
+memory:
+  reclaim: {little: {every: 5m, every: 6m}}
+permissions:
+- {namespaces: [a], namespaces: [b]}
+resctrl:
+  partitions:
+    p: {l3Allocation: 50%, l3Allocation: 60%, classes: {c: {l3Allocation: 50%, l3Allocation: 60%}}}
 ";
         expect![[r#"
             f:2:13: `groups`: duplicate key `name`
             f:2:43: `groups.members`: duplicate key `all`
             f:4:28: `groupLoads`: duplicate key `level`
-            f:6:27: `schedulingClasses`: duplicate key `policy`"#]]
+            f:6:27: `schedulingClasses`: duplicate key `policy`
+            f:8:33: `blockIo.classes.slow`: duplicate key `Weight`
+            f:10:33: `memory.reclaim.little`: duplicate key `every`
+            f:12:21: `permissions`: duplicate key `namespaces`
+            f:15:28: `resctrl`: partition `p`: duplicate key `l3Allocation`
+            f:15:80: `resctrl`: class `c`: duplicate key `l3Allocation`"#]]
         .assert_eq(&differences(text));
     }
 }

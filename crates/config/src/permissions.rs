@@ -6,11 +6,13 @@ use serde_json::{Value as Json, json};
 use super::kind::{Field, Tree};
 use crate::config::Config;
 use crate::errors::ConfigError;
-use crate::yaml::{Node, Position, Value};
+use crate::fields::Fields;
+use crate::yaml::{Node, Value};
 
 /// `permissions`.
 pub(super) struct Permissions;
 
+const TEXTS: &str = "one such as [a, b]";
 const KEYS: [&str; 3] = ["namespaces", "allow", "deny"];
 
 impl Tree for Permissions {
@@ -19,17 +21,17 @@ impl Tree for Permissions {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader { key: field.key, errors: Vec::new() };
-        let rules = match &field.value.value {
-            Value::List(items) => items.iter().map(|item| reader.rule(item)).collect(),
+        let mut errors = Vec::new();
+        config.permissions = match &field.value.value {
+            Value::List(items) => items.iter().map(|it| rule(field.key, it, &mut errors)).collect(),
             Value::Null => Vec::new(),
             _ => {
-                reader.wrong(field.value.at, format!("is no list, expected {}", self.expected()));
+                let message = format!("`{}`: is no list, expected {}", field.key, self.expected());
+                errors.push(ConfigError { at: field.value.at, message });
                 Vec::new()
             }
         };
-        config.permissions = rules;
-        reader.errors
+        errors
     }
 
     fn shown(&self, config: &mut Config) -> Json {
@@ -62,79 +64,48 @@ impl Tree for Permissions {
     }
 }
 
-struct Reader<'a> {
-    key: &'a str,
-    errors: Vec<ConfigError>,
+fn rule(of: &str, node: &Node, errors: &mut Vec<ConfigError>) -> Rule {
+    let mut rule = Rule::default();
+    let mut fields = Fields::new(of, node, errors);
+    if !matches!(node.value, Value::Map(_)) {
+        let expected = KEYS.join(", ");
+        fields.wrong(node.at, format!("a rule is no mapping, expected a rule with {expected}"));
+        return rule;
+    }
+    for (at, key, value) in fields.entries() {
+        match key.as_str() {
+            "namespaces" => {
+                let names = fields.texts(&key, value, TEXTS).into_iter();
+                rule.namespaces = names.map(|(_, text)| text).collect();
+            }
+            "allow" => rule.allow = items(&mut fields, &key, value),
+            "deny" => rule.deny = items(&mut fields, &key, value),
+            _ => fields.unknown(at, &key, &KEYS),
+        }
+    }
+    if rule.namespaces.is_empty() {
+        let text = "a rule lacks `namespaces`, expected names; * is all of them";
+        fields.wrong(node.at, text.to_owned());
+    }
+    rule
 }
 
-impl Reader<'_> {
-    fn wrong(&mut self, at: Position, message: String) {
-        self.errors.push(ConfigError { at, message: format!("`{}`: {message}", self.key) });
-    }
-
-    fn rule(&mut self, node: &Node) -> Rule {
-        let mut rule = Rule::default();
-        let Value::Map(entries) = &node.value else {
-            let expected = format!("expected a rule with {}", KEYS.join(", "));
-            self.wrong(node.at, format!("a rule is no mapping, {expected}"));
-            return rule;
-        };
-        for (at, key, value) in entries {
-            match key.as_str() {
-                "namespaces" => rule.namespaces = self.names(key, value),
-                "allow" => rule.allow = self.items(key, value),
-                "deny" => rule.deny = self.items(key, value),
-                other => {
-                    self.wrong(
-                        *at,
-                        format!("unknown key `{other}`; known are {}", KEYS.join(", ")),
-                    );
-                }
+fn items(fields: &mut Fields<'_>, key: &str, value: &Node) -> Vec<Item> {
+    let mut items = Vec::new();
+    for (at, text) in fields.texts(key, value, TEXTS) {
+        match Item::parse(&text) {
+            Ok(item) => items.push(item),
+            Err(why) => {
+                let groups: Vec<&str> = GROUPS.iter().map(|(word, _)| *word).collect();
+                let expected = format!(
+                    "expected *, one of {}, or an annotation that `bayplan annotations` lists, with or without =VALUE",
+                    groups.join(", ")
+                );
+                fields.wrong(at, format!("`{key}` has `{text}` ({why}), {expected}"));
             }
         }
-        if rule.namespaces.is_empty() {
-            let text = "a rule lacks `namespaces`, expected names; * is all of them";
-            self.wrong(node.at, text.to_owned());
-        }
-        rule
     }
-
-    fn names(&mut self, key: &str, value: &Node) -> Vec<String> {
-        self.texts(key, value).into_iter().map(|(_, text)| text).collect()
-    }
-
-    fn items(&mut self, key: &str, value: &Node) -> Vec<Item> {
-        let mut items = Vec::new();
-        for (at, text) in self.texts(key, value) {
-            match Item::parse(&text) {
-                Ok(item) => items.push(item),
-                Err(why) => {
-                    let groups: Vec<&str> = GROUPS.iter().map(|(word, _)| *word).collect();
-                    let expected = format!(
-                        "expected *, one of {}, or an annotation that `bayplan annotations` lists, with or without =VALUE",
-                        groups.join(", ")
-                    );
-                    self.wrong(at, format!("`{key}` has `{text}` ({why}), {expected}"));
-                }
-            }
-        }
-        items
-    }
-
-    fn texts(&mut self, key: &str, value: &Node) -> Vec<(Position, String)> {
-        let Value::List(items) = &value.value else {
-            self.wrong(value.at, format!("`{key}` is no list, expected one such as [a, b]"));
-            return Vec::new();
-        };
-        let mut texts = Vec::new();
-        for item in items {
-            match &item.value {
-                Value::Scalar(text) if !text.is_empty() => texts.push((item.at, text.clone())),
-                _ => self.wrong(item.at, format!("`{key}` has an item that is no text")),
-            }
-        }
-        texts
-    }
+    items
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The key `memory.reclaim`: classes of containers of which idle memory is reclaimed. In: a tree of the file. Out: classes, or every mistake in them.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,7 +11,8 @@ use serde_json::{Map, Value as Json, json};
 use super::kind::{Field, Tree, parse_duration, parse_memory, render_duration, render_memory};
 use crate::config::Config;
 use crate::errors::ConfigError;
-use crate::yaml::{Node, Position, Value};
+use crate::fields::{Fields, named};
+use crate::yaml::Node;
 use bayplan_enforcement::NO_RECLAIM_CLASS;
 
 /// Classes by their names.
@@ -42,26 +42,16 @@ impl Tree for ReclaimClasses {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader::default();
-        let mut classes = BTreeMap::new();
-        match &field.value.value {
-            Value::Map(entries) => {
-                for (at, name, value) in entries {
-                    let class = reader.class(&format!("{}.{name}", field.key), value);
-                    if name == NO_RECLAIM_CLASS {
-                        reader
-                            .wrong(*at, format!("`{name}` is what a pod says that is in no class"));
-                    }
-                    if classes.insert(name.clone(), class).is_some() {
-                        reader.wrong(*at, format!("duplicate class `{name}`"));
-                    }
-                }
+        let mut errors = Vec::new();
+        let read = |at, name: &str, value: &Node, errors: &mut Vec<ConfigError>| {
+            if name == NO_RECLAIM_CLASS {
+                let message = format!("`{name}` is what a pod says that is in no class");
+                errors.push(ConfigError { at, message });
             }
-            Value::Null => {}
-            _ => reader.wrong(field.value.at, format!("`{}`: expected {EXPECTED}", field.key)),
-        }
-        config.reclaim_classes = classes;
-        reader.errors
+            class(&format!("{}.{name}", field.key), value, errors)
+        };
+        config.reclaim_classes = named(field, EXPECTED, &mut errors, read);
+        errors
     }
 
     fn shown(&self, config: &mut Config) -> Json {
@@ -98,73 +88,44 @@ fn shown_class(class: &ReclaimClass) -> Json {
     Json::Object(shown)
 }
 
-#[derive(Default)]
-struct Reader {
-    errors: Vec<ConfigError>,
-}
-
-impl Reader {
-    fn wrong(&mut self, at: Position, message: String) {
-        self.errors.push(ConfigError { at, message });
-    }
-
-    fn class(&mut self, class: &str, value: &Node) -> ReclaimClass {
-        let mut read = DEFAULT;
-        let entries = match &value.value {
-            Value::Map(entries) => entries.as_slice(),
-            Value::Null => &[],
-            _ => {
-                self.wrong(value.at, format!("`{class}`: expected lines of `key: value`"));
-                &[]
+fn class(name: &str, node: &Node, errors: &mut Vec<ConfigError>) -> ReclaimClass {
+    const EVERY: &str = "a duration from 1s to 1h such as 60s";
+    let every = |text: &str| parse_duration(text).filter(|it| *it >= EVERY_MIN);
+    let bytes =
+        |text: &str| parse_memory(text).flatten().filter(|it| (BYTES_MIN..=BYTES_MAX).contains(it));
+    let mut fields = Fields::new(name, node, errors);
+    let mut read = DEFAULT;
+    for (at, key, value) in fields.entries() {
+        match key.as_str() {
+            "every" => put(&mut read.every, fields.parsed(&key, value, EVERY, every)),
+            "bytes" => {
+                put(
+                    &mut read.bytes,
+                    fields.parsed(&key, value, "an amount from 64Ki to 1Gi", bytes),
+                );
             }
-        };
-        for (at, name, value) in entries {
-            let text = match &value.value {
-                Value::Scalar(text) => text.as_str(),
-                _ => "",
-            };
-            let expected = match name.as_str() {
-                "every" => {
-                    let every = parse_duration(text).filter(|it| *it >= EVERY_MIN);
-                    put(&mut read.every, every, "a duration from 1s to 1h such as 60s")
-                }
-                "bytes" => {
-                    let bytes = parse_memory(text).flatten();
-                    let bytes = bytes.filter(|it| (BYTES_MIN..=BYTES_MAX).contains(it));
-                    put(&mut read.bytes, bytes, "an amount from 64Ki to 1Gi")
-                }
-                "maxStalledPercent" => {
-                    put(&mut read.stalled_percent_max, within(text, 0..=100), "0 to 100")
-                }
-                "swappiness" => {
-                    let swappiness = within(text, 0..=SWAPPINESS_MAX).map(Some);
-                    put(&mut read.swappiness, swappiness, "0 to 200")
-                }
-                _ => {
-                    let known = KEYS.join(", ");
-                    self.wrong(
-                        *at,
-                        format!("unknown key `{name}` in `{class}`; known are {known}"),
-                    );
-                    continue;
-                }
-            };
-            if let Err(expected) = expected {
-                let message = format!("`{class}`: {name} is `{text}`, expected {expected}");
-                self.wrong(value.at, message);
+            "maxStalledPercent" => {
+                let percent = fields.parsed(&key, value, "0 to 100", |it| within(it, 0..=100));
+                put(&mut read.stalled_percent_max, percent);
             }
+            "swappiness" => {
+                let swappiness = |it: &str| within(it, 0..=SWAPPINESS_MAX);
+                read.swappiness = fields.parsed(&key, value, "0 to 200", swappiness);
+            }
+            _ => fields.unknown(at, &key, &KEYS),
         }
-        read
     }
+    read
 }
 
 fn within<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>) -> Option<T> {
     text.parse().ok().filter(|it| range.contains(it))
 }
 
-fn put<T>(place: &mut T, value: Option<T>, expected: &'static str) -> Result<(), &'static str> {
-    *place = value.ok_or(expected)?;
-    Ok(())
+fn put<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
 }
 
 #[cfg(test)]
@@ -217,13 +178,13 @@ memory:
             text,
             expect![[r#"
                 f:3:8: `memory.reclaim.a`: expected lines of `key: value`
-                f:5:14: `memory.reclaim.b`: every is `10ms`, expected a duration from 1s to 1h such as 60s
-                f:6:14: `memory.reclaim.b`: bytes is `unlimited`, expected an amount from 64Ki to 1Gi
-                f:7:26: `memory.reclaim.b`: maxStalledPercent is `101`, expected 0 to 100
-                f:8:19: `memory.reclaim.b`: swappiness is ``, expected 0 to 200
-                f:9:7: unknown key `bits` in `memory.reclaim.b`; known are every, bytes, maxStalledPercent, swappiness
+                f:5:14: `memory.reclaim.b`: `every` is `10ms`, expected a duration from 1s to 1h such as 60s
+                f:6:14: `memory.reclaim.b`: `bytes` is `unlimited`, expected an amount from 64Ki to 1Gi
+                f:7:26: `memory.reclaim.b`: `maxStalledPercent` is `101`, expected 0 to 100
+                f:8:19: `memory.reclaim.b`: `swappiness` is no text
+                f:9:7: `memory.reclaim.b`: unknown key `bits`; known are every, bytes, maxStalledPercent, swappiness
                 f:10:5: duplicate class `b`
-                f:10:16: `memory.reclaim.b`: bytes is `2Gi`, expected an amount from 64Ki to 1Gi
+                f:10:16: `memory.reclaim.b`: `bytes` is `2Gi`, expected an amount from 64Ki to 1Gi
                 f:11:5: `none` is what a pod says that is in no class"#]],
         );
         check(

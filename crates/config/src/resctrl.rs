@@ -5,7 +5,7 @@
 //! (`rdt_config_file`), of CRI-O, of nri-plugins (`control.rdt`) and of CRI Resource Manager (which calls two keys of a class `l3Schema` and `mbSchema`) are taken over as they
 //! are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use bayplan_enforcement::resctrl::{
@@ -90,12 +90,19 @@ impl Reader {
 
     /// The lines below a key; nothing at all is no lines.
     fn entries<'a>(&mut self, of: &str, node: &'a Node, expected: &str) -> &'a Entries {
-        match &node.value {
-            Value::Map(entries) => return entries,
-            Value::Null => {}
-            _ => self.wrong(node.at, of, &format!("expected {expected}")),
+        let entries = match &node.value {
+            Value::Map(entries) => entries.as_slice(),
+            Value::Null => &[],
+            _ => {
+                self.wrong(node.at, of, &format!("expected {expected}"));
+                &[]
+            }
+        };
+        let mut known = BTreeSet::new();
+        for (at, key, _) in entries.iter().filter(|(_, key, _)| !known.insert(key)) {
+            self.wrong(*at, of, &format!("duplicate key `{key}`"));
         }
-        &[]
+        entries
     }
 
     fn unknown(&mut self, at: Position, of: &str, name: &str, known: &str) {
