@@ -122,7 +122,9 @@ impl NodeState {
         }
         self.take_claims();
         self.restore_groups(live.groups, &places);
-        let misplaced = self.misplaced();
+        // On the same machine with the same types, a container that found its group full stays outside, as it would if the daemon had gone on.
+        let is_same = before.is_none() && live.group_types == self.groups.fingerprint();
+        let misplaced = if is_same { BTreeMap::new() } else { self.misplaced() };
         self.reseat(&places, &misplaced, "not_restored", now, &mut step);
         if let Some(before) = before {
             self.note_elsewhere(&places, &before);
@@ -181,7 +183,7 @@ impl NodeState {
         step
     }
 
-    /// All containers on these pools. One that is sent away may not stay, for the reason that is given.
+    /// All containers on these pools. One that is sent away may not stay, for the reason that is given; nor one outside of its group where the machine is another one.
     pub(crate) fn reseat_all(
         &mut self,
         machine: ChangedMachine,
@@ -193,13 +195,17 @@ impl NodeState {
         let places = self.forms();
         self.machine = machine.pools.into();
         self.take_claims();
+        let mut sent_away = sent_away.clone();
+        if self.fingerprint != machine.fingerprint {
+            sent_away.extend(self.misplaced());
+        }
         self.fingerprint = machine.fingerprint;
         step.records.push(self.machine_record());
         step.notes.extend(machine.notes);
         if by == By::Machine {
             step.history.push(self.machine_entry());
         }
-        self.reseat_from(&places, by, sent_away, now, step)
+        self.reseat_from(&places, by, &sent_away, now, step)
     }
 
     /// Where all containers are, in the journal's words.

@@ -14,7 +14,7 @@ use crate::groups::{
     Capacity, Creation, Fill, Follow, GroupPlace, GroupType, Inside, InstanceKey, Instances, Load,
     Members, Most, Priority, Size,
 };
-use crate::reconfigure::ChangedConfig;
+use crate::reconfigure::{ChangedConfig, fingerprint};
 use crate::settings::OnNoCapacity;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -53,7 +53,7 @@ pub(super) fn empty((line, reserved): (&str, &str), types: &Arc<[GroupType]>) ->
         has_groups: !types.is_empty(),
         ..everything()
     };
-    NodeState::new(Ledger::new(Arc::new(pools)), rules, String::new())
+    NodeState::new(Ledger::new(Arc::new(pools)), rules, fingerprint(&topology))
         .with_groups(Arc::clone(types))
 }
 
@@ -237,7 +237,8 @@ impl Node {
 fn started(machine: (&'static str, &'static str), groups: &[GroupType]) -> Node {
     let types: Arc<[GroupType]> = groups.into();
     let state = empty(machine, &types);
-    let mut node = Node { state, journal: Vec::new(), machine, types, tickets: 0 };
+    let journal = state.snapshot_records().iter().map(to_line).collect();
+    let mut node = Node { state, journal, machine, types, tickets: 0 };
     node.step(Event::Ping);
     node
 }
@@ -648,8 +649,8 @@ fn groups_of_a_higher_priority_get_cpus_back_first() {
 
         pack:1 numa:1 core:8 pu:1 mem:2
           high[0] : 5-6, n/b/c on 5-6
-          n/a/c on 1-4,7
-          n/x/c on 1-4,7
+          low[0] : 1-2, n/a/c on 1-2
+          n/x/c on 3-4,7
     "#]]
     .assert_eq(&told.join("\n"));
 }
@@ -810,6 +811,28 @@ fn members_share_idle_cpus_around_their_group_until_others_come() {
               n/v/c on 2-3,10-11
               n/y/c on 2-3,10-11
               n/z/c on 4-5,12-13
+        "#]],
+    );
+}
+
+/// Issue 34: the members stayed outside for good, until the daemon started anew.
+#[test]
+fn members_of_a_group_that_was_over_are_in_it_again_when_its_cpus_come_back() {
+    check(
+        ("pack:1 numa:1 core:4 pu:1 mem:2", ""),
+        &[kind("last", list(&["3"]))],
+        &[
+            "n/a/c 100 bayplan.dev/group=last",
+            "machine pack:1 numa:1 core:4 pu:1 mem:2 offline:3",
+            "show",
+            "machine pack:1 numa:1 core:4 pu:1 mem:2",
+        ],
+        expect![[r#"
+            n/a/c 100 bayplan.dev/group=last: on 3
+            machine pack:1 numa:1 core:4 pu:1 mem:2 offline:3: changed
+              n/a/c on 0-2
+            machine pack:1 numa:1 core:4 pu:1 mem:2: changed
+              last[0] : 3, n/a/c on 3
         "#]],
     );
 }

@@ -73,6 +73,31 @@ fn one_that_found_its_group_full_stays_where_it_is() {
     }
 }
 
+/// Issue 34: with room in the group by then, a restart moved the container into it, which would have stayed where it was had the daemon gone on.
+#[test]
+fn one_that_found_its_group_full_stays_outside_when_the_daemon_starts_with_room_in_it() {
+    let one = |members| GroupType {
+        capacity: Capacity { containers: Some(1), pods: None },
+        members,
+        ..kind("web", list(&["7"]))
+    };
+    let mut node = started(N4C16, &[one(Members::default())]);
+    node.create(&["n/z/c", "100", "bayplan.dev/group=web"]);
+    node.create(&["shop/a/c", "2000", "Guaranteed"]);
+    assert_eq!(node.reload(&[one(of_namespaces("shop"))]), "");
+    node.step(Event::Ended("n/z/c".to_owned()));
+    let shown = node.shown();
+    assert_eq!(shown, "  web[0] : 7\n  shop/a/c on 1,9\n");
+    node.restart();
+    assert_eq!(node.shown(), shown);
+    // Other types count for it.
+    let larger = GroupType {
+        capacity: Capacity { containers: Some(2), pods: None },
+        ..one(of_namespaces("shop"))
+    };
+    assert_eq!(node.reload(&[larger]), "shop/a/c to 7");
+}
+
 /// Several containers of a pod count together what it asked for, and one of them is resized.
 #[test]
 fn a_member_of_a_pod_that_counts_together_is_placed_for_its_new_resources() {
