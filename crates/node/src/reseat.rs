@@ -121,10 +121,13 @@ impl NodeState {
             places.push((id, here));
         }
         self.take_claims();
-        self.restore_groups(live.groups, &places);
+        let is_same = live.group_types == self.groups.fingerprint();
+        self.restore_groups(live.groups, &places, is_same);
         // On the same machine with the same types, a container that found its group full stays outside, as it would if the daemon had gone on.
-        let is_same = before.is_none() && live.group_types == self.groups.fingerprint();
-        let misplaced = if is_same { BTreeMap::new() } else { self.misplaced() };
+        let misplaced = match is_same && before.is_none() {
+            true => BTreeMap::new(),
+            false => self.misplaced(),
+        };
         self.reseat(&places, &misplaced, "not_restored", now, &mut step);
         if let Some(before) = before {
             self.note_elsewhere(&places, &before);

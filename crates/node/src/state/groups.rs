@@ -555,6 +555,7 @@ impl NodeState {
             free.intersect_with(&near);
         }
         free.union_with(&held);
+        let request = if held.is_empty() { self.as_sharer(request) } else { request };
         let asked = Asked::new(&request, spec, free, &held);
         let fitted = Groups::membership(&kind, group, &asked).and_then(|mut it| {
             // A slot stays the same as long as it suffices.

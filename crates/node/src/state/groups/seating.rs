@@ -19,11 +19,12 @@ use crate::state::NodeState;
 use crate::status::GroupStatus;
 
 impl NodeState {
-    /// Takes over what a journal says of groups and of which containers are in them.
+    /// Takes over what a journal says of groups and of which containers are in them. `is_same`: it was written under these types.
     pub(crate) fn restore_groups(
         &mut self,
         groups: BTreeMap<ContainerId, GroupForm>,
         places: &[(ContainerId, AllocationForm)],
+        is_same: bool,
     ) {
         self.groups.instances = groups.into_iter().map(|(id, it)| (id, it.instance())).collect();
         self.groups.lacks_some = !self.groups.types.is_empty();
@@ -31,12 +32,12 @@ impl NodeState {
         // A crash may have come between the end of a member and what its group gives back.
         self.groups.unsettled = self.groups.instances.keys().copied().collect();
         for (id, form) in places {
-            self.enroll(*id, form);
+            self.enroll(*id, form, is_same);
         }
     }
 
     /// A container of the journal is in its group as it was.
-    fn enroll(&mut self, id: ContainerId, form: &AllocationForm) {
+    fn enroll(&mut self, id: ContainerId, form: &AllocationForm, is_same: bool) {
         let Some(group) = form.group() else { return };
         let Some(kind) = self.groups.kind_of(group).cloned() else { return };
         let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else { return };
@@ -47,6 +48,7 @@ impl NodeState {
         let owner = request.owner;
         // Another type may have it that members have no CPUs of their own, or only such.
         let has_own = match kind.inside {
+            _ if is_same => !own.is_empty(),
             Inside::Share => false,
             Inside::Slots => true,
             Inside::GuaranteedExclusive => request.demand.shared().is_none(),

@@ -190,11 +190,31 @@ fn what_members_share_beyond_their_group_changes_without_another_group() {
 fn a_member_that_owns_cpus_while_the_node_is_drained_has_all_of_them() {
     let inside = Inside::GuaranteedExclusive;
     let mut node = started(N4C16, &[GroupType { inside, ..kind("web", requests(4, 8)) }]);
-    node.create(&["n/a/c", "1500", "Guaranteed", "bayplan.dev/group=web"]);
+    node.create(&["n/a/c", "1000", "Guaranteed", "bayplan.dev/group=web"]);
     node.step(Event::SetMode(Mode::Draining));
     assert_eq!(node.resize("n/a/c", 3000), "resized");
     let id = node.state.by_runtime_id["n/a/c"];
     assert_eq!(node.state.ledger.allocation(id).unwrap().exclusive.len(), 3, "{}", node.shown());
+}
+
+/// Issue 34: a member that shared had CPUs of its own by a resize, which no other container gets while the node is drained.
+#[test]
+fn a_member_that_shares_goes_on_sharing_while_the_node_is_drained() {
+    let zone = GroupType { inside: Inside::GuaranteedExclusive, ..kind("zone", requests(1, 4)) };
+    let mut node = started(N4C16, &[zone]);
+    node.create(&["n/a/c", "500", "Guaranteed", "bayplan.dev/group=zone"]);
+    node.step(Event::SetMode(Mode::Draining));
+    assert_eq!(node.resize("n/a/c", 2000), "resized");
+    for _ in 0..2 {
+        let owns = node
+            .state
+            .ledger
+            .allocations()
+            .any(|(_, it)| !it.is_group() && !it.exclusive.is_empty());
+        assert!(!owns, "{}", node.shown());
+        assert_eq!(node.shown(), "  zone[0] : 1,8, n/a/c on 1,8\n");
+        node.restart();
+    }
 }
 
 /// Without a journal a container that runs says by its environment where it belongs, and its CPUs say which slots it has.
