@@ -384,7 +384,7 @@ impl NodeState {
     }
 
     /// What a group holds, in the words of the journal.
-    fn group_form(&self, group: ContainerId) -> Option<AllocationForm> {
+    pub(super) fn group_form(&self, group: ContainerId) -> Option<AllocationForm> {
         let held = self.ledger.group(group)?;
         let all = Allocation { exclusive: self.ledger.group_cpus(group), ..held.clone() };
         let pool = self.ledger.pools().lasting_name(held.pool).unwrap_or_default();
