@@ -190,10 +190,10 @@ impl NodeState {
         self.groups.lacked_at = None;
     }
 
-    /// A group that is there gets what it lacks, or the rest of it later.
+    /// A group that is there gets what it lacks, or the rest of it later; while nothing is placed, all of it later.
     fn regrow(&mut self, id: ContainerId) -> Option<()> {
         self.groups.unsettled.insert(id);
-        if self.is_short(id) {
+        if self.is_short(id) && !self.is_restored() {
             let moves = self.fit(id).unwrap_or_default();
             moves.iter().for_each(|made| self.remember_home(made.container));
             let members: Vec<ContainerId> = self.ledger.members_of(id).map(|(id, _)| id).collect();

@@ -161,3 +161,19 @@ fn members_of_a_group_that_was_over_are_in_it_again_when_its_cpus_come_back() {
         "#]],
     );
 }
+
+/// Issue 34: a start while nothing is placed let the group grow, which the daemon had not done while it ran.
+#[test]
+fn a_short_group_stays_as_it_is_at_a_start_while_the_node_is_restored() {
+    let instances = Instances { min: 1, ..Instances::default() };
+    let four = GroupType { instances, ..kind("four", Size::Fixed(4)) };
+    let mut node = started(("pack:1 numa:1 core:6 pu:1 mem:2", ""), &[four]);
+    node.create(&["n/x/c", "1000", "Guaranteed"]);
+    node.machine("pack:1 numa:1 core:6 pu:1 mem:2 offline:4");
+    node.step(Event::SetMode(Mode::Restored));
+    node.step(Event::Ended("n/x/c".to_owned()));
+    node.restart();
+    assert_eq!(node.shown(), "  four[0] : 1-3\n");
+    node.step(Event::SetMode(Mode::Placing));
+    assert_eq!(node.shown(), "  four[0] : 1-3,5\n");
+}
