@@ -443,6 +443,7 @@ impl NodeState {
 
     /// At the end of a step: groups that need less, or that no container needs, and those that are always to be there.
     pub(crate) fn settle_groups(&mut self, step: &mut Step) {
+        self.note_forms(step);
         if self.known.is_partial() || self.is_restored() {
             return;
         }

@@ -235,6 +235,19 @@ impl NodeState {
         if kind.overloads() { self.regrow(id) } else { Some(()) }
     }
 
+    /// Groups that have the CPUs of a member back may be in another pool because of that, which only the journal has to know.
+    pub(super) fn note_forms(&mut self, step: &mut Step) {
+        let unsettled: Vec<ContainerId> = self.groups.unsettled.iter().copied().collect();
+        for group in unsettled {
+            let Some(form) = self.group_form(group) else { continue };
+            let Some(instance) = self.groups.instances.get_mut(&group) else { continue };
+            if instance.form != form {
+                instance.form = form;
+                step.records.push(Record::Group(Box::new(GroupForm::new(group, instance))));
+            }
+        }
+    }
+
     fn adopt_offer(&mut self, request: &Request) -> Option<()> {
         let offer = offer(&self.ledger, request).ok()?;
         self.ledger.adopt(request.id, offer.allocation().clone()).ok()?;

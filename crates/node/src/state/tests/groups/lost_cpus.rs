@@ -177,3 +177,23 @@ fn a_short_group_stays_as_it_is_at_a_start_while_the_node_is_restored() {
     node.step(Event::SetMode(Mode::Placing));
     assert_eq!(node.shown(), "  four[0] : 1-3,5\n");
 }
+
+/// Issue 34: on a machine with smaller pools the group was in another pool once a member had given its slot back, which the journal did not know.
+#[test]
+fn a_slot_that_is_given_back_on_another_machine_is_where_the_journal_says() {
+    check(
+        ("pack:1 numa:2 core:3 pu:1 mem:2", ""),
+        &[GroupType { inside: Inside::Slots, ..kind("exclusive", list(&["1-2", "3-4"])) }],
+        &[
+            "machine pack:2 numa:2 l3:2 core:2 pu:1 mem:2",
+            "n/a/c 100 bayplan.dev/group=exclusive",
+            "-n/a/c",
+        ],
+        expect![[r#"
+            machine pack:2 numa:2 l3:2 core:2 pu:1 mem:2: changed
+            n/a/c 100 bayplan.dev/group=exclusive: on 1-2
+            -n/a/c: gone
+              exclusive[0] : 1-4
+        "#]],
+    );
+}
