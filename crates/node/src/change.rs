@@ -142,6 +142,8 @@ impl What {
 pub(crate) enum GroupChange {
     /// It was made, or has other CPUs.
     Fitted(ContainerId),
+    /// It has another pool or terms, and the same CPUs: only the journal is told.
+    Amended(ContainerId),
     /// No container needs it any more.
     Ended { id: ContainerId, name: String },
     /// It is over, because there are no CPUs for it.

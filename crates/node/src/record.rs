@@ -45,6 +45,9 @@ pub enum Record {
         /// The writer did not know yet all that runs: an earlier journal was lost, and the runtime had not been asked.
         #[serde(default, skip_serializing_if = "Not::not")]
         is_partial: bool,
+        /// Names the types of groups that held; `None`: there were none, or the writer did not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group_types: Option<String>,
     },
     /// An operator has chosen another mode.
     Mode {
@@ -573,6 +576,8 @@ pub struct Live {
     pub fingerprint: Option<String>,
     /// Its writer did not know yet all that ran.
     pub is_partial: bool,
+    /// Names the types of groups that held last.
+    pub group_types: Option<String>,
     /// The last mode that an operator has chosen, and when.
     pub mode: Option<(Mode, Timestamp)>,
     /// The rebalancer is paused.
@@ -598,10 +603,11 @@ pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
     let mut texts = BTreeMap::new();
     for line in lines {
         match serde_json::from_str::<Record>(line) {
-            Ok(Record::Machine { version, fingerprint, is_partial })
+            Ok(Record::Machine { version, fingerprint, is_partial, group_types })
                 if version <= RECORD_VERSION =>
             {
                 (live.fingerprint, live.is_partial) = (Some(fingerprint), is_partial);
+                live.group_types = group_types;
             }
             Ok(Record::Machine { .. }) | Err(_) => live.unreadable += 1,
             Ok(Record::Mode { mode, at }) => live.mode = Some((mode, at)),

@@ -122,8 +122,13 @@ impl NodeState {
             places.push((id, here));
         }
         self.take_claims();
-        self.restore_groups(live.groups, &places);
-        let misplaced = self.misplaced();
+        let is_same = live.group_types == self.groups.fingerprint();
+        self.restore_groups(live.groups, &places, is_same);
+        // On the same machine with the same types, a container that found its group full stays outside, as it would if the daemon had gone on.
+        let misplaced = match is_same && before.is_none() {
+            true => BTreeMap::new(),
+            false => self.misplaced(),
+        };
         self.reseat(&places, &misplaced, "not_restored", now, &mut step);
         if let Some(before) = before {
             self.note_elsewhere(&places, &before);
@@ -182,7 +187,7 @@ impl NodeState {
         step
     }
 
-    /// All containers on these pools. One that is sent away may not stay, for the reason that is given.
+    /// All containers on these pools. One that is sent away may not stay, for the reason that is given; nor one outside of its group where the machine is another one.
     pub(crate) fn reseat_all(
         &mut self,
         machine: ChangedMachine,
@@ -194,6 +199,10 @@ impl NodeState {
         let places = self.forms();
         self.machine = machine.pools.into();
         self.take_claims();
+        let mut sent_away = sent_away.clone();
+        if self.fingerprint != machine.fingerprint {
+            sent_away.extend(self.misplaced());
+        }
         self.fingerprint = machine.fingerprint;
         let change = match by {
             By::Machine => NodeChange::Machine,
@@ -201,7 +210,7 @@ impl NodeState {
         };
         self.emit(Change::Node(change), step);
         step.notes.extend(machine.notes);
-        self.reseat_from(&places, by, sent_away, now, step)
+        self.reseat_from(&places, by, &sent_away, now, step)
     }
 
     /// Where all containers are, in the journal's words.

@@ -1,6 +1,7 @@
 //! Which groups there are, and which containers are in them. What they hold is in the ledger, under the same ids. Pure: nothing here places anything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use bayplan_allocator::{
@@ -166,6 +167,13 @@ impl Groups {
     pub(crate) fn new(types: Arc<[GroupType]>) -> Groups {
         let lacks_some = !types.is_empty();
         Groups { types, lacks_some, ..Groups::default() }
+    }
+
+    /// Names the types; `None`: there are none. Another release may name the same ones differently.
+    pub(crate) fn fingerprint(&self) -> Option<String> {
+        let mut hasher = DefaultHasher::new();
+        format!("{:?}", self.types).hash(&mut hasher);
+        (!self.types.is_empty()).then(|| format!("{:016x}", hasher.finish()))
     }
 
     pub(crate) fn kind(&self, name: &str) -> Option<&GroupType> {

@@ -125,10 +125,10 @@ impl NodeState {
             GroupChange::Fitted(id) => {
                 let instance = self.groups.instances.get(&id);
                 let cpus = self.ledger.group_cpus(id).to_string();
-                let record = instance.map(|it| Record::Group(Box::new(GroupForm::new(id, it))));
                 let note = instance.map(|it| Note::GroupChanged { group: it.name(), cpus });
-                (record, None, note)
+                (self.group_record(id), None, note)
             }
+            GroupChange::Amended(id) => (self.group_record(id), None, None),
             GroupChange::Ended { id, name } => {
                 let note = Note::GroupChanged { group: name, cpus: String::new() };
                 (ended(id), None, Some(note))
@@ -139,6 +139,11 @@ impl NodeState {
             }
             GroupChange::Retired(id) => (ended(id), None, None),
         }
+    }
+
+    fn group_record(&self, id: ContainerId) -> Option<Record> {
+        let instance = self.groups.instances.get(&id)?;
+        Some(Record::Group(Box::new(GroupForm::new(id, instance))))
     }
 
     fn node_views(&self, change: NodeChange<'_>) -> Views {

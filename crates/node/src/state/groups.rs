@@ -385,7 +385,7 @@ impl NodeState {
     }
 
     /// What a group holds, in the words of the journal.
-    fn group_form(&self, group: ContainerId) -> Option<AllocationForm> {
+    pub(super) fn group_form(&self, group: ContainerId) -> Option<AllocationForm> {
         let held = self.ledger.group(group)?;
         let all = Allocation { exclusive: self.ledger.group_cpus(group), ..held.clone() };
         let pool = self.ledger.pools().lasting_name(held.pool).unwrap_or_default();
@@ -441,6 +441,7 @@ impl NodeState {
 
     /// At the end of a step: groups that need less, or that no container needs, and those that are always to be there.
     pub(crate) fn settle_groups(&mut self, step: &mut Step) {
+        self.note_forms(step);
         if self.known.is_partial() || self.is_restored() {
             return;
         }
@@ -552,6 +553,7 @@ impl NodeState {
             free.intersect_with(&near);
         }
         free.union_with(&held);
+        let request = if held.is_empty() { self.as_sharer(request) } else { request };
         let asked = Asked::new(&request, spec, free, &held);
         let fitted = Groups::membership(&kind, group, &asked).and_then(|mut it| {
             // A slot stays the same as long as it suffices.

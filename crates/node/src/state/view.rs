@@ -39,6 +39,7 @@ impl NodeState {
             version: RECORD_VERSION,
             fingerprint: self.fingerprint.clone(),
             is_partial: self.known.is_partial(),
+            group_types: self.groups.fingerprint(),
         }
     }
 

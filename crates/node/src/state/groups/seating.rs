@@ -20,11 +20,12 @@ use crate::state::NodeState;
 use crate::status::GroupStatus;
 
 impl NodeState {
-    /// Takes over what a journal says of groups and of which containers are in them.
+    /// Takes over what a journal says of groups and of which containers are in them. `is_same`: it was written under these types.
     pub(crate) fn restore_groups(
         &mut self,
         groups: BTreeMap<ContainerId, GroupForm>,
         places: &[(ContainerId, AllocationForm)],
+        is_same: bool,
     ) {
         self.groups.instances = groups.into_iter().map(|(id, it)| (id, it.instance())).collect();
         self.groups.lacks_some = !self.groups.types.is_empty();
@@ -32,12 +33,12 @@ impl NodeState {
         // A crash may have come between the end of a member and what its group gives back.
         self.groups.unsettled = self.groups.instances.keys().copied().collect();
         for (id, form) in places {
-            self.enroll(*id, form);
+            self.enroll(*id, form, is_same);
         }
     }
 
     /// A container of the journal is in its group as it was.
-    fn enroll(&mut self, id: ContainerId, form: &AllocationForm) {
+    fn enroll(&mut self, id: ContainerId, form: &AllocationForm, is_same: bool) {
         let Some(group) = form.group() else { return };
         let Some(kind) = self.groups.kind_of(group).cloned() else { return };
         let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else { return };
@@ -48,6 +49,7 @@ impl NodeState {
         let owner = request.owner;
         // Another type may have it that members have no CPUs of their own, or only such.
         let has_own = match kind.inside {
+            _ if is_same => !own.is_empty(),
             Inside::Share => false,
             Inside::Slots => true,
             Inside::GuaranteedExclusive => request.demand.shared().is_none(),
@@ -187,10 +189,10 @@ impl NodeState {
         self.groups.lacked_at = None;
     }
 
-    /// A group that is there gets what it lacks, or the rest of it later.
+    /// A group that is there gets what it lacks, or the rest of it later; while nothing is placed, all of it later.
     fn regrow(&mut self, id: ContainerId) -> Option<()> {
         self.groups.unsettled.insert(id);
-        if self.is_short(id) {
+        if self.is_short(id) && !self.is_restored() {
             let moves = self.fit(id).unwrap_or_default();
             moves.iter().for_each(|made| self.remember_home(made.container));
             let members: Vec<ContainerId> = self.ledger.members_of(id).map(|(id, _)| id).collect();
@@ -230,6 +232,19 @@ impl NodeState {
         };
         requests.iter().find_map(|request| self.adopt_offer(request))?;
         if kind.overloads() { self.regrow(id) } else { Some(()) }
+    }
+
+    /// Groups that have the CPUs of a member back may be in another pool because of that, which only the journal has to know.
+    pub(super) fn note_forms(&mut self, step: &mut Step) {
+        let unsettled: Vec<ContainerId> = self.groups.unsettled.iter().copied().collect();
+        for group in unsettled {
+            let Some(form) = self.group_form(group) else { continue };
+            let Some(instance) = self.groups.instances.get_mut(&group) else { continue };
+            if instance.form != form {
+                instance.form = form;
+                self.emit(Change::Group(GroupChange::Amended(group)), step);
+            }
+        }
     }
 
     fn adopt_offer(&mut self, request: &Request) -> Option<()> {

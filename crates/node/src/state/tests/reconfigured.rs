@@ -11,6 +11,7 @@ impl Machine {
         RequestRules {
             reserved_namespaces: namespaces,
             permissions: vec![Rule::everything()],
+            has_groups: !self.types.is_empty(),
             ..RequestRules::default()
         }
     }
@@ -28,7 +29,7 @@ impl Machine {
                 false => OnNoCapacity::Refuse,
             },
             // A creation in doubt keeps its place until the next sync and no longer.
-            groups: Arc::default(),
+            groups: Arc::clone(&self.types),
             doubt_grace: SignedDuration::ZERO,
             text: format!("{} {} {:?}", self.reserved, self.has_system, self.policy),
             machine: ChangedMachine::new(topology, self.policy, &reserved),
@@ -46,7 +47,10 @@ impl World {
     ) -> Result<(), TestCaseError> {
         let reserved = cpus_of(reserved).intersection(&self.online).to_string();
         let policy = if has_one_pool { Policy::OneSharedPool } else { Policy::TopologyAware };
-        let machine = Machine { reserved, has_system, policy, ..self.machine.clone() };
+        self.configure_as(Machine { reserved, has_system, policy, ..self.machine.clone() })
+    }
+
+    pub(super) fn configure_as(&mut self, machine: Machine) -> Result<(), TestCaseError> {
         let Some(topology) = machine.topology() else { return Ok(()) };
         let Some(changed) = machine.config(&topology) else { return Ok(()) };
         let changed = Box::new(changed);

@@ -73,6 +73,31 @@ fn one_that_found_its_group_full_stays_where_it_is() {
     }
 }
 
+/// Issue 34: with room in the group by then, a restart moved the container into it, which would have stayed where it was had the daemon gone on.
+#[test]
+fn one_that_found_its_group_full_stays_outside_when_the_daemon_starts_with_room_in_it() {
+    let one = |members| GroupType {
+        capacity: Capacity { containers: Some(1), pods: None },
+        members,
+        ..kind("web", list(&["7"]))
+    };
+    let mut node = started(N4C16, &[one(Members::default())]);
+    node.create(&["n/z/c", "100", "bayplan.dev/group=web"]);
+    node.create(&["shop/a/c", "2000", "Guaranteed"]);
+    assert_eq!(node.reload(&[one(of_namespaces("shop"))]), "");
+    node.step(Event::Ended("n/z/c".to_owned()));
+    let shown = node.shown();
+    assert_eq!(shown, "  web[0] : 7\n  shop/a/c on 1,9\n");
+    node.restart();
+    assert_eq!(node.shown(), shown);
+    // Other types count for it.
+    let larger = GroupType {
+        capacity: Capacity { containers: Some(2), pods: None },
+        ..one(of_namespaces("shop"))
+    };
+    assert_eq!(node.reload(&[larger]), "shop/a/c to 7");
+}
+
 /// Several containers of a pod count together what it asked for, and one of them is resized.
 #[test]
 fn a_member_of_a_pod_that_counts_together_is_placed_for_its_new_resources() {
@@ -165,11 +190,31 @@ fn what_members_share_beyond_their_group_changes_without_another_group() {
 fn a_member_that_owns_cpus_while_the_node_is_drained_has_all_of_them() {
     let inside = Inside::GuaranteedExclusive;
     let mut node = started(N4C16, &[GroupType { inside, ..kind("web", requests(4, 8)) }]);
-    node.create(&["n/a/c", "1500", "Guaranteed", "bayplan.dev/group=web"]);
+    node.create(&["n/a/c", "1000", "Guaranteed", "bayplan.dev/group=web"]);
     node.step(Event::SetMode(Mode::Draining));
     assert_eq!(node.resize("n/a/c", 3000), "resized");
     let id = node.state.by_runtime_id["n/a/c"];
     assert_eq!(node.state.ledger.allocation(id).unwrap().exclusive.len(), 3, "{}", node.shown());
+}
+
+/// Issue 34: a member that shared had CPUs of its own by a resize, which no other container gets while the node is drained.
+#[test]
+fn a_member_that_shares_goes_on_sharing_while_the_node_is_drained() {
+    let zone = GroupType { inside: Inside::GuaranteedExclusive, ..kind("zone", requests(1, 4)) };
+    let mut node = started(N4C16, &[zone]);
+    node.create(&["n/a/c", "500", "Guaranteed", "bayplan.dev/group=zone"]);
+    node.step(Event::SetMode(Mode::Draining));
+    assert_eq!(node.resize("n/a/c", 2000), "resized");
+    for _ in 0..2 {
+        let owns = node
+            .state
+            .ledger
+            .allocations()
+            .any(|(_, it)| !it.is_group() && !it.exclusive.is_empty());
+        assert!(!owns, "{}", node.shown());
+        assert_eq!(node.shown(), "  zone[0] : 1,8, n/a/c on 1,8\n");
+        node.restart();
+    }
 }
 
 /// Without a journal a container that runs says by its environment where it belongs, and its CPUs say which slots it has.
