@@ -221,6 +221,13 @@ impl Groups {
         self.members_of(group).map(|it| it.milli).sum()
     }
 
+    /// A member requests this much now, and its group settles; gives what it requested before if that was something else.
+    pub(crate) fn request(&mut self, id: ContainerId, milli: MilliCpu) -> Option<MilliCpu> {
+        let member = self.members.get_mut(&id).filter(|it| it.milli != milli)?;
+        self.unsettled.insert(member.group);
+        Some(std::mem::replace(&mut member.milli, milli))
+    }
+
     /// The numbers that no group of the type has, the lowest first.
     pub(crate) fn free_numbers(&self, kind: &str) -> impl Iterator<Item = usize> + use<> {
         let taken: BTreeSet<usize> = self.of_kind(kind).map(|(_, it)| it.number).collect();

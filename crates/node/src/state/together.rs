@@ -24,13 +24,15 @@ use crate::state::NodeState;
 #[derive(Debug)]
 pub(super) struct Regrouped {
     before: Vec<(ContainerId, Container, Option<Allocation>)>,
+    /// What members of groups requested before.
+    requested: Vec<(ContainerId, MilliCpu)>,
     /// Told of once the occasion has come.
     told: Step,
 }
 
 impl Default for Regrouped {
     fn default() -> Regrouped {
-        Regrouped { before: Vec::new(), told: Step::new(Answer::Done) }
+        Regrouped { before: Vec::new(), requested: Vec::new(), told: Step::new(Answer::Done) }
     }
 }
 
@@ -92,7 +94,11 @@ impl NodeState {
     }
 
     /// The others are as they were before it was tried. Sharers that made room for them stay where they went.
-    pub(super) fn undo(&mut self, Regrouped { before, mut told }: Regrouped, step: &mut Step) {
+    pub(super) fn undo(&mut self, undone: Regrouped, step: &mut Step) {
+        let Regrouped { before, requested, mut told } = undone;
+        for (id, milli) in requested {
+            self.groups.request(id, milli);
+        }
         let is_of_pod = |number: u64| before.iter().any(|(id, ..)| id.0 == number);
         told.records.retain(|record| match record {
             Record::Placed(placed) => !is_of_pod(placed.id),
@@ -158,6 +164,10 @@ impl NodeState {
                 Some((id, request))
             })
             .collect();
+        for (id, request) in &wanted {
+            let milli = request.demand.all_shared().shared().unwrap_or_default();
+            done.requested.extend(self.groups.request(*id, milli).map(|before| (*id, before)));
+        }
         wanted.retain(|(id, request)| {
             request.part() == Part::Joined || self.counts_otherwise(*id, request)
         });

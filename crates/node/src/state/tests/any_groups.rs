@@ -141,7 +141,7 @@ pub(super) fn places(state: &NodeState) -> BTreeMap<String, String> {
 }
 
 impl World {
-    /// A container as [`spec`] has it; where there are groups, in a namespace with others, and each speaks for itself.
+    /// A container as [`spec`] has it; where there are groups, in a namespace with others.
     pub(super) fn spec(
         &self,
         pod: u8,
@@ -153,8 +153,6 @@ impl World {
         let mut made = spec(pod, name, attempt, milli, gib);
         if pod < 5 && self.is_grouped {
             made.pod.namespace = format!("team{}", pod % 3);
-            // What a member counts of its pod's sum is not counted anew when another container of the pod comes.
-            made.pod.resources = Resources::default();
         }
         made
     }

@@ -123,6 +123,38 @@ fn a_member_of_a_pod_that_counts_together_is_placed_for_its_new_resources() {
     assert_eq!(held.exclusive.len(), 2, "{}", node.shown());
 }
 
+/// The share of a member that says nothing was that of its arrival until a restart, so its group stayed as large.
+#[test]
+fn a_group_follows_the_share_that_a_member_has_of_its_pod() {
+    let mut node = started(N4C16, &[kind("web", requests(1, 12))]);
+    // One that says nothing has the settings of its pod.
+    let create = |node: &mut Node, name: &str, milli: i64| {
+        let mut spec = new_container("p", name, 0, 0);
+        spec.resources = resources(milli);
+        spec.pod.qos = Some(QosClass::Guaranteed);
+        spec.pod.resources = resources(6000);
+        spec.pod.annotations.insert("bayplan.dev/group".to_owned(), "web".to_owned());
+        node.tickets += 1;
+        let ticket = Ticket(node.tickets);
+        node.step(Event::Admit(ticket, Box::new(spec)));
+        let id = format!("p/{name}");
+        node.step(Event::CreateEnded(ticket, CreateOutcome::Created { id, pinned: true }));
+        node.shown()
+    };
+    let alone = create(&mut node, "silent", 6000);
+    let together = create(&mut node, "loud", 1000);
+    node.step(Event::Ended("p/loud".to_owned()));
+    let again = node.shown();
+    node.restart();
+    expect![[r#"
+          web[0] : 1-3,9-11, //silent on 1-3,9-11
+          web[0] : 1-3,9-11, //loud on 1-3,9-11, //silent on 1-3,9-11
+          web[0] : 1-3,9-11, //silent on 1-3,9-11
+          web[0] : 1-3,9-11, //silent on 1-3,9-11
+    "#]]
+    .assert_eq(&format!("{alone}{together}{again}{}", node.shown()));
+}
+
 #[test]
 fn slots_of_which_some_are_taken_are_there_as_far_as_they_can_be() {
     let mut node = started(N4C16, &[]);
