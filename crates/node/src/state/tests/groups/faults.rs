@@ -147,12 +147,12 @@ fn a_group_follows_the_share_that_a_member_has_of_its_pod() {
     let again = node.shown();
     node.restart();
     expect![[r#"
-          web[0] : 1-3,9-11, //silent on 1-3,9-11
-          web[0] : 1-3,9-11, //loud on 1-3,9-11, //silent on 1-3,9-11
-          web[0] : 1-3,9-11, //silent on 1-3,9-11
-          web[0] : 1-3,9-11, //silent on 1-3,9-11
+        alone  web[0] : 1-3,9-11, //silent on 1-3,9-11
+        both  web[0] : 1-3,9-11, //loud on 1-3,9-11, //silent on 1-3,9-11
+        alone  web[0] : 1-3,9-11, //silent on 1-3,9-11
+        restarted  web[0] : 1-3,9-11, //silent on 1-3,9-11
     "#]]
-    .assert_eq(&format!("{alone}{together}{again}{}", node.shown()));
+    .assert_eq(&format!("alone{alone}both{together}alone{again}restarted{}", node.shown()));
 }
 
 #[test]
