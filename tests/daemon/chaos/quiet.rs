@@ -39,15 +39,30 @@ pub(crate) fn seats(status: &Status) -> Vec<Seat> {
     status.containers.iter().map(seat).collect()
 }
 
-/// Waits until ledger, runtime, kubelet and journal agree, and nothing has leaked.
+/// Waits until ledger, runtime, kubelet and journal agree, and nothing has leaked; and until that has lasted for longer than it takes to find out what became of
+/// a resize that was not answered, which may give a container its earlier CPUs back.
 pub(crate) async fn check_quiet(stage: &mut Stage) -> Status {
-    let deadline = Instant::now() + LIMIT;
+    let (deadline, doubt) = (Instant::now() + LIMIT, stage.node.config().resync_interval * 4);
+    let mut agreed: Option<(Instant, Vec<Seat>)> = None;
     loop {
         // What was given up was perhaps still on its way.
         stage.relist().await;
-        match check(stage).await {
-            Ok(status) => return status,
-            Err(why) => assert!(Instant::now() < deadline, "{why}"),
+        let found = check(stage).await;
+        let is_over = Instant::now() >= deadline;
+        match (found, &agreed) {
+            (Ok(status), Some((since, seen))) if seats(&status) == *seen => {
+                if since.elapsed() >= doubt {
+                    return status;
+                }
+            }
+            (Ok(status), _) => {
+                assert!(!is_over, "containers go on being moved: {agreed:#?}");
+                agreed = Some((Instant::now(), seats(&status)));
+            }
+            (Err(why), _) => {
+                assert!(!is_over, "{why}");
+                agreed = None;
+            }
         }
         sleep(Duration::from_millis(5)).await;
     }
