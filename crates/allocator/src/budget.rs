@@ -31,11 +31,14 @@ impl Load {
         self.containers -= 1;
     }
 
+    /// Whether the pool must have a shared CPU, whatever its containers request.
+    pub(crate) fn needs_a_cpu(self, pool: &Pool) -> bool {
+        (self.containers > 0 || pool.id == PoolId::MACHINE) && !pool.has_refuge
+    }
+
     /// Shared CPUs that must stay.
     pub(crate) fn cpus_kept(self, pool: &Pool) -> usize {
-        let is_shared = self.containers > 0 || pool.id == PoolId::MACHINE;
-        let floor = usize::from(is_shared && !pool.has_refuge);
-        self.milli.cpus_needed().max(floor)
+        self.milli.cpus_needed().max(usize::from(self.needs_a_cpu(pool)))
     }
 }
 

@@ -673,12 +673,11 @@ fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
 /// A container that held these CPUs a moment ago had left each pool with sharers a CPU. One that held them earlier, or in another ledger, may not: the sharers
 /// have been placed on them since.
 fn leave_one_to_sharers(ledger: &Ledger, held: &mut CpuSet) {
-    let has_sharers = |pool: &&Pool| {
+    let needs_a_cpu = |pool: &&Pool| {
         let load = ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
-        let one = Load { milli: MilliCpu::ZERO, ..load };
-        one.cpus_kept(pool) > 0
+        load.needs_a_cpu(pool)
     };
-    for pool in ledger.pools().iter().filter(has_sharers) {
+    for pool in ledger.pools().iter().filter(needs_a_cpu) {
         let shared = pool.cpus.intersection(ledger.free());
         if let Some(last) = shared.last().filter(|_| shared.is_subset(held)) {
             held.remove(last);

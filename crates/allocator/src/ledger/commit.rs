@@ -212,11 +212,9 @@ impl Ledger {
         let shares = allocation.shared.is_some() && !allocation.is_reserved;
         let chain: Vec<PoolId> = self.pools.chain(allocation.pool).map(|pool| pool.id).collect();
         let starved = self.pools.iter().find(|pool| {
-            let has_sharer =
-                self.loads().get(pool.id.index()).is_some_and(|load| load.containers > 0)
-                    || (shares && chain.contains(&pool.id))
-                    || pool.id == PoolId::MACHINE;
-            has_sharer && !pool.has_refuge && !pool.cpus.intersects(&free)
+            let mut load = self.loads().get(pool.id.index()).copied().unwrap_or_default();
+            load.containers += u32::from(shares && chain.contains(&pool.id));
+            load.needs_a_cpu(pool) && !pool.cpus.intersects(&free)
         })?;
         Some(starved.name.clone())
     }
