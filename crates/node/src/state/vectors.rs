@@ -79,10 +79,13 @@ impl NodeState {
 
     /// What the strategies say of the places of containers that share CPUs and can go elsewhere, as they run now. Domains in which nothing is shared are none.
     pub(crate) fn clock_standings(&self) -> BTreeMap<ContainerId, ClockStanding> {
+        if !self.rules.wide_vectors.is_on() {
+            return BTreeMap::new();
+        }
         let pools = self.ledger.pools();
         let mut domains = pools.clock_domains();
         domains.retain(|it| it.intersects(self.ledger.free()));
-        if !self.rules.wide_vectors.is_on() || domains.len() < 2 {
+        if domains.len() < 2 {
             return BTreeMap::new();
         }
         let all = self.vector_containers(None);

@@ -75,7 +75,7 @@ impl World {
         let mut owned = CpuSet::new();
         let mut shared = CpuSet::new();
         for (runtime_id, id) in &state.by_runtime_id {
-            prop_assert!(state.containers.contains_key(id), "{} is nobody", runtime_id);
+            prop_assert!(state.containers.contains_key(id), "{} is not known", runtime_id);
             let Some(real) = self.real.get(runtime_id).filter(|real| real.is_alive) else {
                 continue;
             };

@@ -99,23 +99,27 @@ fn one_that_found_its_group_full_stays_outside_when_the_daemon_starts_with_room_
 }
 
 /// Several containers of a pod count together what it asked for, and one of them is resized.
+/// A container of a Guaranteed pod that has a figure of its own, in the group `web`.
+fn create_in_pod(node: &mut Node, name: &str, milli: i64, pod_milli: i64) {
+    let mut spec = new_container("p", name, 0, 0);
+    spec.resources = resources(milli);
+    spec.pod.qos = Some(QosClass::Guaranteed);
+    spec.pod.resources = resources(pod_milli);
+    spec.pod.annotations.insert("bayplan.dev/group".to_owned(), "web".to_owned());
+    node.tickets += 1;
+    let ticket = Ticket(node.tickets);
+    node.step(Event::Admit(ticket, Box::new(spec)));
+    let id = format!("p/{name}");
+    node.step(Event::CreateEnded(ticket, CreateOutcome::Created { id, pinned: true }));
+}
+
 #[test]
 fn a_member_of_a_pod_that_counts_together_is_placed_for_its_new_resources() {
     let inside = Inside::GuaranteedExclusive;
     let mut node = started(N4C16, &[GroupType { inside, ..kind("web", requests(1, 8)) }]);
     // The second one says nothing, so it has the settings of its pod.
-    for (name, milli) in [("a", 1000), ("b", 3000)] {
-        let mut spec = new_container("p", name, 0, 0);
-        spec.resources = resources(milli);
-        spec.pod.qos = Some(QosClass::Guaranteed);
-        spec.pod.resources = resources(3000);
-        spec.pod.annotations.insert("bayplan.dev/group".to_owned(), "web".to_owned());
-        node.tickets += 1;
-        let ticket = Ticket(node.tickets);
-        node.step(Event::Admit(ticket, Box::new(spec)));
-        let id = format!("p/{name}");
-        node.step(Event::CreateEnded(ticket, CreateOutcome::Created { id, pinned: true }));
-    }
+    create_in_pod(&mut node, "a", 1000, 3000);
+    create_in_pod(&mut node, "b", 3000, 3000);
     assert!(node.state.containers.values().any(|it| it.spec.is_silent));
     assert_eq!(node.resize("p/a", 2000), "resized");
     let id = node.state.by_runtime_id["p/a"];
@@ -128,21 +132,10 @@ fn a_member_of_a_pod_that_counts_together_is_placed_for_its_new_resources() {
 fn a_group_follows_the_share_that_a_member_has_of_its_pod() {
     let mut node = started(N4C16, &[kind("web", requests(1, 12))]);
     // One that says nothing has the settings of its pod.
-    let create = |node: &mut Node, name: &str, milli: i64| {
-        let mut spec = new_container("p", name, 0, 0);
-        spec.resources = resources(milli);
-        spec.pod.qos = Some(QosClass::Guaranteed);
-        spec.pod.resources = resources(6000);
-        spec.pod.annotations.insert("bayplan.dev/group".to_owned(), "web".to_owned());
-        node.tickets += 1;
-        let ticket = Ticket(node.tickets);
-        node.step(Event::Admit(ticket, Box::new(spec)));
-        let id = format!("p/{name}");
-        node.step(Event::CreateEnded(ticket, CreateOutcome::Created { id, pinned: true }));
-        node.shown()
-    };
-    let alone = create(&mut node, "silent", 6000);
-    let together = create(&mut node, "loud", 1000);
+    create_in_pod(&mut node, "silent", 6000, 6000);
+    let alone = node.shown();
+    create_in_pod(&mut node, "loud", 1000, 6000);
+    let together = node.shown();
     node.step(Event::Ended("p/loud".to_owned()));
     let again = node.shown();
     node.restart();
