@@ -1,5 +1,7 @@
 //! The key `blockIo.classes`, in the form of goresctrl and CRI Resource Manager. In: a tree of the file. Out: classes, or every mistake in them.
 
+use std::collections::BTreeMap;
+
 use bayplan_enforcement::{BlockIoClass, BlockIoRule};
 use bayplan_workload::annotations::parse_quantity;
 use serde_json::{Map, Value as Json, json};
@@ -117,11 +119,16 @@ fn rule(class: &str, node: &Node, errors: &mut Vec<ConfigError>) -> BlockIoRule 
     if matches!(node.value, Value::Null) {
         fields.wrong(node.at, "expected lines of `key: value` in a rule".to_owned());
     }
+    let known = OTHERS.into_iter().chain(RATES.iter().map(|(name, _)| *name));
+    let known: Vec<&str> = known.collect();
+    let mut spellings = BTreeMap::new();
     for (at, key, value) in fields.entries() {
-        let known = RATES.iter().map(|(name, _)| *name).chain(OTHERS);
-        let known: Vec<&str> = known.collect();
         // As goresctrl, in any case.
         let name = known.iter().find(|it| it.eq_ignore_ascii_case(&key));
+        let before = name.and_then(|name| spellings.insert(*name, key.clone()));
+        if before.is_some_and(|before| before != key) {
+            fields.wrong(at, format!("duplicate key `{key}`"));
+        }
         match name.copied().unwrap_or_default() {
             "Devices" => rule.devices = devices(&mut fields, value),
             "Weight" => {
@@ -233,7 +240,7 @@ blockIo:
                 f:6:19: `blockIo.classes.b`: `sda` in Devices, expected a path or pattern below /dev
                 f:6:34: `blockIo.classes.b`: `Devices` has an item that is no text
                 f:7:26: `blockIo.classes.b`: `ThrottleReadBps` is `much`, expected bytes per second such as 50M or 1Gi
-                f:8:9: `blockIo.classes.b`: unknown key `ReadBps`; known are ThrottleReadBps, ThrottleWriteBps, ThrottleReadIOPS, ThrottleWriteIOPS, Devices, Weight, LatencyMicroseconds
+                f:8:9: `blockIo.classes.b`: unknown key `ReadBps`; known are Devices, Weight, LatencyMicroseconds, ThrottleReadBps, ThrottleWriteBps, ThrottleReadIOPS, ThrottleWriteIOPS
                 f:9:27: `blockIo.classes.b`: `ThrottleWriteBps` is `0`, expected bytes per second such as 50M or 1Gi
                 f:10:9: `blockIo.classes.b`: a rule without Devices can have a Weight only: which disks is it for?
                 f:11:9: `blockIo.classes.b`: expected lines of `key: value`

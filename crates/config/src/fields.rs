@@ -40,19 +40,12 @@ impl<'a> Fields<'a> {
 
     /// Keys and values; what is no mapping is a mistake, and so is a key that stands twice.
     pub(crate) fn entries(&mut self) -> Vec<(Position, String, &'a Node)> {
-        let entries = match &self.node.value {
-            Value::Map(entries) => entries.as_slice(),
-            Value::Null => &[],
-            _ => {
-                self.wrong(self.node.at, "expected lines of `key: value`".to_owned());
-                &[]
-            }
-        };
-        let mut known = BTreeSet::new();
-        for (at, key, _) in entries {
-            if !known.insert(key) {
-                self.wrong(*at, format!("duplicate key `{key}`"));
-            }
+        let entries = mapping(self.node).unwrap_or_else(|| {
+            self.wrong(self.node.at, "expected lines of `key: value`".to_owned());
+            &[]
+        });
+        for (at, key) in repeated(entries) {
+            self.wrong(at, format!("duplicate key `{key}`"));
         }
         entries.iter().map(|(at, key, value)| (*at, key.clone(), value)).collect()
     }
@@ -131,6 +124,25 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// The lines of a mapping.
+pub(crate) type Entries = [(Position, String, Node)];
+
+/// The lines below a key, none where it has no value; `None`: it is no mapping.
+pub(crate) fn mapping(node: &Node) -> Option<&Entries> {
+    match &node.value {
+        Value::Map(entries) => Some(entries),
+        Value::Null => Some(&[]),
+        _ => None,
+    }
+}
+
+/// Keys that stand there before, and where they stand again.
+pub(crate) fn repeated(entries: &Entries) -> impl Iterator<Item = (Position, &str)> {
+    let mut known = BTreeSet::new();
+    let again = entries.iter().filter(move |(_, key, _)| !known.insert(key));
+    again.map(|(at, key, _)| (*at, key.as_str()))
+}
+
 /// Values by their names; a name that stands twice is a mistake, and what is no mapping is one, too.
 pub(crate) fn named<T>(
     field: &Field<'_>,
@@ -139,15 +151,11 @@ pub(crate) fn named<T>(
     mut read: impl FnMut(Position, &str, &Node, &mut Vec<ConfigError>) -> T,
 ) -> BTreeMap<String, T> {
     let mut named = BTreeMap::new();
-    let entries = match &field.value.value {
-        Value::Map(entries) => entries.as_slice(),
-        Value::Null => &[],
-        _ => {
-            let message = format!("`{}`: expected {expected}", field.key);
-            errors.push(ConfigError { at: field.value.at, message });
-            &[]
-        }
-    };
+    let entries = mapping(field.value).unwrap_or_else(|| {
+        let message = format!("`{}`: expected {expected}", field.key);
+        errors.push(ConfigError { at: field.value.at, message });
+        &[]
+    });
     for (at, name, value) in entries {
         let read = read(*at, name, value, errors);
         if named.insert(name.clone(), read).is_some() {
@@ -177,12 +185,16 @@ groupLoads:
 schedulingClasses:
 - {name: c, policy: idle, policy: other}
 blockIo:
-  classes: {slow: [{Weight: 10, Weight: 20}]}
+  classes: {slow: [{Weight: 10, Weight: 20}, {Weight: 10, weight: 20}]}
 memory:
   reclaim: {little: {every: 5m, every: 6m}}
 permissions:
 - {namespaces: [a], namespaces: [b]}
+cpuClasses:
+  schedule: [{at: '22:00', at: '23:00', shared: a, shared: b}]
+  classes: {a: , b: }
 resctrl:
+  options: {l3: {optional: true}, l3: {optional: false}}
   partitions:
     p: {l3Allocation: 50%, l3Allocation: 60%, classes: {c: {l3Allocation: 50%, l3Allocation: 60%}}}
 ";
@@ -192,10 +204,14 @@ resctrl:
             f:4:28: `groupLoads`: duplicate key `level`
             f:6:27: `schedulingClasses`: duplicate key `policy`
             f:8:33: `blockIo.classes.slow`: duplicate key `Weight`
+            f:8:59: `blockIo.classes.slow`: duplicate key `weight`
             f:10:33: `memory.reclaim.little`: duplicate key `every`
             f:12:21: `permissions`: duplicate key `namespaces`
-            f:15:28: `resctrl`: partition `p`: duplicate key `l3Allocation`
-            f:15:80: `resctrl`: class `c`: duplicate key `l3Allocation`"#]]
+            f:14:28: duplicate key `cpuClasses.schedule.at`
+            f:14:52: duplicate key `cpuClasses.schedule.shared`
+            f:17:35: `resctrl`: options: duplicate key `l3`
+            f:19:28: `resctrl`: partition `p`: duplicate key `l3Allocation`
+            f:19:80: `resctrl`: class `c`: duplicate key `l3Allocation`"#]]
         .assert_eq(&differences(text));
     }
 }

@@ -377,9 +377,8 @@ fn parse_path(text: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// The outer `None` is no address; YAML reads a bare `off` as false.
 /// YAML reads `on` and `off` without quotes as true and false.
-fn as_switch(text: &str) -> Option<&'static str> {
+pub(super) fn as_switch(text: &str) -> Option<&'static str> {
     match text {
         "true" => Some("on"),
         "false" => Some("off"),
@@ -387,6 +386,7 @@ fn as_switch(text: &str) -> Option<&'static str> {
     }
 }
 
+/// The outer `None` is no address; YAML reads a bare `off` as false.
 fn parse_address(text: &str) -> Option<Option<SocketAddr>> {
     match text {
         "off" | "false" => Some(None),

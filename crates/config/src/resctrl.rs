@@ -5,7 +5,7 @@
 //! (`rdt_config_file`), of CRI-O, of nri-plugins (`control.rdt`) and of CRI Resource Manager (which calls two keys of a class `l3Schema` and `mbSchema`) are taken over as they
 //! are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use bayplan_enforcement::resctrl::{
@@ -17,6 +17,7 @@ use serde_json::{Map, Value as Json, json};
 use super::kind::{Field, Tree};
 use crate::config::Config;
 use crate::errors::ConfigError;
+use crate::fields::{Entries, mapping, repeated};
 use crate::yaml::{Node, Position, Value};
 
 /// What the machine may lack.
@@ -80,29 +81,26 @@ struct Reader {
     places: BTreeMap<String, Position>,
 }
 
-/// Lines of a mapping.
-type Entries = [(Position, String, Node)];
-
 impl Reader {
     fn wrong(&mut self, at: Position, of: &str, text: &str) {
         self.errors.push(ConfigError { at, message: format!("`resctrl`: {of}: {text}") });
     }
 
-    /// The lines below a key; nothing at all is no lines.
+    /// The keys below a key.
     fn entries<'a>(&mut self, of: &str, node: &'a Node, expected: &str) -> &'a Entries {
-        let entries = match &node.value {
-            Value::Map(entries) => entries.as_slice(),
-            Value::Null => &[],
-            _ => {
-                self.wrong(node.at, of, &format!("expected {expected}"));
-                &[]
-            }
-        };
-        let mut known = BTreeSet::new();
-        for (at, key, _) in entries.iter().filter(|(_, key, _)| !known.insert(key)) {
-            self.wrong(*at, of, &format!("duplicate key `{key}`"));
+        let entries = self.names(of, node, expected);
+        for (at, key) in repeated(entries) {
+            self.wrong(at, of, &format!("duplicate key `{key}`"));
         }
         entries
+    }
+
+    /// The same for names of partitions and classes: `check_config` tells of those that are there already.
+    fn names<'a>(&mut self, of: &str, node: &'a Node, expected: &str) -> &'a Entries {
+        mapping(node).unwrap_or_else(|| {
+            self.wrong(node.at, of, &format!("expected {expected}"));
+            &[]
+        })
     }
 
     fn unknown(&mut self, at: Position, of: &str, name: &str, known: &str) {
@@ -111,7 +109,7 @@ impl Reader {
 
     fn partitions(&mut self, node: &Node, expected: &str) -> Vec<ResctrlPartition> {
         let mut partitions = Vec::new();
-        for (at, name, value) in self.entries("partitions", node, expected) {
+        for (at, name, value) in self.names("partitions", node, expected) {
             self.places.insert(format!("partition `{name}`"), *at);
             partitions.push(self.partition(name, value));
         }
@@ -161,7 +159,7 @@ impl Reader {
                 "l3Allocation" => partition.l3 = self.caches(&of, value),
                 "mbAllocation" => partition.mb = self.bandwidth(&of, value),
                 "classes" => {
-                    for (at, name, value) in self.entries(&of, value, "names of classes") {
+                    for (at, name, value) in self.names(&of, value, "names of classes") {
                         let class = self.class(*at, name, value);
                         partition.classes.extend(class);
                     }

@@ -430,6 +430,7 @@ fn the_schema_accepts_what_is_understood() {
         "requests:\n  prefer-align-cpus-by-uncorecache: true\n  alignBySocket: true\n",
         "metricsAddress: \"[::1]:80\"\nreservedCpus: 0-3,8,10-11\nreservedNamespaces: []\n",
         "decisionTimeout: 1m 30s\n",
+        "rebalance:\n  mode: off\n  namespaces: {batch: off, web: \"off\", db: act}\n",
         "memory:\n  reclaim:\n    a:\n    b: {every: 1m 30s, bytes: 4Mi, maxStalledPercent: 0, swappiness: 200}\n",
         "blockIo:\n  classes:\n    a:\n    b:\n      - Weight: 5\n      - Devices: [/dev/sda]\n        ThrottleReadIOPS: 1.5k\n",
     ] {

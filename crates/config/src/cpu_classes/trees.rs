@@ -15,6 +15,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{CpuUse, Turn};
 use crate::config::Config;
 use crate::errors::ConfigError;
+use crate::fields::repeated;
 use crate::kind::{Field, Tree};
 use crate::yaml::{Node, Position, Value};
 
@@ -435,6 +436,9 @@ fn read_turn(
     entries: &[(Position, String, Node)],
 ) -> Option<Turn> {
     let (mut time, mut classes) = (None, BTreeMap::new());
+    for (at, name) in repeated(entries) {
+        reader.wrong(at, format!("duplicate key `{key}.{name}`"));
+    }
     for (at, name, value) in entries {
         if name == "at" {
             let text = reader.text(key, value)?;

@@ -9,7 +9,8 @@ use serde_json::{Value as Json, json};
 use super::KNOBS;
 use crate::config::Config;
 use crate::errors::ConfigError;
-use crate::kind::{Field, Tree};
+use crate::fields::one_of;
+use crate::kind::{Field, Tree, as_switch, scalars};
 use crate::yaml::Value;
 
 /// As the configuration writes them.
@@ -35,7 +36,7 @@ impl Tree for NamespaceModes {
                         Value::Scalar(word) => word.as_str(),
                         _ => "no word",
                     };
-                    let mode = MODES.iter().find(|(known, _)| *known == word).map(|(_, it)| *it);
+                    let mode = one_of(as_switch(word).unwrap_or(word), MODES);
                     let key = format!("{}.{name}", field.key);
                     match mode {
                         Some(mode) if namespaces.insert(name.clone(), mode).is_some() => {
@@ -62,7 +63,7 @@ impl Tree for NamespaceModes {
     }
 
     fn schema(&self) -> Json {
-        let words: Vec<&str> = MODES.iter().map(|(word, _)| *word).collect();
+        let words: Vec<Json> = MODES.iter().flat_map(|(word, _)| scalars(word)).collect();
         json!({ "type": ["object", "null"], "additionalProperties": { "enum": words } })
     }
 }

@@ -125,7 +125,6 @@ fn every_mistake_is_listed_where_it_stands() {
             f:20:21: `resctrl`: partition `two`: `68702699520` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
             f:22:9: `resctrl`: class `web`: duplicate; names are unique across partitions
             f:22:9: `resctrl`: class `web`: has l2Allocation, but its partition `two` has none; write it there, too
-            f:23:5: `resctrl`: partitions: duplicate key `one`
             f:23:5: `resctrl`: partition `one`: l3Allocation names caches of `1` twice
             f:23:5: `resctrl`: partition `one`: duplicate; classes of one name belong together
             f:23:10: `resctrl`: partition `one`: expected lines of l2Allocation, l3Allocation, mbAllocation, classes"#]],
