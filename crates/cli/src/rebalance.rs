@@ -51,7 +51,7 @@ fn render(view: &RebalanceView) -> String {
     if let Some(unrest) = view.unrest.as_ref().filter(|_| !view.is_paused) {
         text.push_str(&format!("Nothing is changed now: {unrest}.\n"));
     }
-    for UnhelpedView { container, why } in &view.unhelped {
+    for UnhelpedView { container, why, .. } in &view.unhelped {
         text.push_str(&format!("{}: {}.\n", plain(container), plain(why)));
     }
     let in_force = view.proposals.iter().filter(|it| it.state.is_in_force()).count();
@@ -129,6 +129,7 @@ mod tests {
         let unhelped = vec![UnhelpedView {
             container: "shop/web/main".to_owned(),
             why: "cpu-pressure 89 % > 20 %, and nothing is proposed: its mode is off".to_owned(),
+            outside: None,
         }];
         check(
             RebalanceView { unhelped, ..view.clone() },

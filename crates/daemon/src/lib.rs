@@ -77,7 +77,7 @@ pub use prober::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};
 pub use read_machine::{
     AsItWas, capture_machine, capture_own, derive_machine, read_machine, read_own_snapshot,
 };
-pub use rebalancer::{RebalanceView, UnhelpedView};
+pub use rebalancer::{OutsideView, RebalanceView, UnhelpedView};
 pub use recorded_machine::{MachineView, parse_recorded_machine};
 pub use reload::{ConfigDiff, Followed, LogFilter, Reloader, WhatIf};
 pub use run::Daemon;

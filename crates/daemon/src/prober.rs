@@ -14,4 +14,5 @@ mod view;
 pub(crate) use collector::ProbeTable;
 pub(crate) use sightings::{Seen, Sightings};
 pub(crate) use task::{ProberTask, run_prober};
+pub(crate) use view::recent_ns;
 pub use view::{AuditView, ContainerAudit, IntruderView, ProbeView, Recent};

@@ -23,4 +23,4 @@ pub(crate) use carry_out::take_back;
 pub(crate) use sampler::sample_of;
 pub(crate) use task::{RebalancerTask, run_rebalancer};
 pub(crate) use view::Told;
-pub use view::{RebalanceView, UnhelpedView};
+pub use view::{OutsideView, RebalanceView, UnhelpedView};

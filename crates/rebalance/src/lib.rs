@@ -35,6 +35,6 @@ pub use proposal::{Culprit, Decision, Evidence, Finding, Outcome, Proposal, Tie,
 pub use rebalancer::Rebalancer;
 pub use render::{NameOf, render_evidence, render_proposal, render_verdict};
 pub use sample::{Migrations, Round, Sample, Signal};
-pub use scene::{ClockPlace, Mode, Resident, Scene, Unrest, Workload};
+pub use scene::{ClockPlace, Intruder, Mode, Resident, Scene, Unrest, Workload};
 pub use settings::{Parts, Settings, Threshold, Thresholds};
-pub use unhelped::{Reason, Unhelped};
+pub use unhelped::{Outside, Reason, Unhelped};

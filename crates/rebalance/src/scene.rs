@@ -23,10 +23,21 @@ pub struct Scene {
     pub idle: BTreeMap<CpuId, f64>,
     /// Containers on or for which something is turned that does not stand and cannot be taken back: nothing of them is usual.
     pub touched: BTreeSet<ContainerId>,
+    /// Of exclusive containers, what takes most of their CPUs' time and is no container; without those of which nothing is known.
+    pub intruders: BTreeMap<ContainerId, Intruder>,
     /// Containers that use wide vectors and may go to another clock domain; none where there is no strategy for them.
     pub clocks: BTreeMap<ContainerId, ClockPlace>,
     /// Why nothing is to be changed now.
     pub unrest: Option<Unrest>,
+}
+
+/// A task or an interrupt outside of containers, on CPUs that a container owns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Intruder {
+    /// Of the task or the interrupt, as `bayplan audit` names it.
+    pub name: String,
+    /// CPUs that it keeps busy there.
+    pub cpus: f64,
 }
 
 /// What the strategy for containers with wide vectors says of the place of one.

@@ -12,8 +12,8 @@ use expect_test::{Expect, expect};
 
 use crate::render::{render_evidence, render_proposal, render_verdict};
 use crate::{
-    ClockPlace, Decision, Knob, Migrations, Mode, Outcome, Rebalancer, Resident, Round, Sample,
-    Scene, Settings, Signal, Unrest, Workload,
+    ClockPlace, Decision, Intruder, Knob, Migrations, Mode, Outcome, Rebalancer, Resident, Round,
+    Sample, Scene, Settings, Signal, Unrest, Workload,
 };
 
 mod clocks;

@@ -33,7 +33,7 @@ pub struct Unhelped {
 }
 
 /// Why nothing is proposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Its mode is off.
     Off,
@@ -49,14 +49,23 @@ pub enum Reason {
     OneSign,
     /// Not in enough rounds.
     Unconfirmed,
-    /// Processes outside of containers take so many percent of the time of its CPUs.
-    Outside(u32),
+    /// Processes outside of containers take the time of its CPUs.
+    Outside(Outside),
     /// No other container does what would explain it.
     Blameless,
     /// No knob is for it and may be turned.
     NoKnob,
     /// What could be turned is forbidden, was tried or told lately, or waits for something that is turned to be judged.
     Waiting,
+}
+
+/// What is taken from a container by processes and interrupts outside of containers, of the time of its CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outside {
+    /// By all of them together.
+    pub percent: u32,
+    /// Name and percentage of the one that takes most; `None` where that is not known, as on shared CPUs.
+    pub largest: Option<(String, u32)>,
 }
 
 /// From so many percent on, processes outside of containers are the reason.
@@ -74,12 +83,7 @@ impl fmt::Display for Reason {
             Reason::CrowdsItself => "it wants more CPU time than all CPUs that it may run on have",
             Reason::OneSign => "no other sign of waiting confirms it",
             Reason::Unconfirmed => "it has not been so in enough of the last looks",
-            Reason::Outside(percent) => {
-                return write!(
-                    f,
-                    "processes outside of containers take {percent} % of the time of its CPUs"
-                );
-            }
+            Reason::Outside(outside) => return outside.fmt(f),
             Reason::Blameless => "no other container is known to cause it",
             Reason::NoKnob => {
                 "nothing that may be turned here would help: see the modes of the containers that cause it, and `rebalance.forbid`"
@@ -88,6 +92,20 @@ impl fmt::Display for Reason {
                 "what could be turned is forbidden, was proposed or tried lately, or waits until another change is judged"
             }
         })
+    }
+}
+
+impl fmt::Display for Outside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = self.percent;
+        write!(
+            f,
+            "pressure comes from outside of containers: {percent} % of the time of its CPUs"
+        )?;
+        match &self.largest {
+            Some((name, percent)) => write!(f, ", {percent} % by {name}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -139,9 +157,10 @@ impl Judge<'_> {
         let culprits = self.culprits(scene, id, &findings);
         let is_own = findings.iter().all(|it| path(it.signal) == Path::Own);
         if culprits.is_empty() && !is_own {
-            return match self.outside_percent(scene, resident) {
-                percent @ OUTSIDE_MIN.. => Reason::Outside(percent),
-                _ => Reason::Blameless,
+            let outside = self.taken_outside(scene, id, resident);
+            return match outside.percent >= OUTSIDE_MIN {
+                true => Reason::Outside(outside),
+                false => Reason::Blameless,
             };
         }
         let evidence = Evidence { victim: id, findings, culprits };
@@ -151,10 +170,17 @@ impl Judge<'_> {
         }
     }
 
-    /// Of the time of its CPUs, what is taken by processes of no container; 0 where the kernel does not tell.
-    fn outside_percent(&self, scene: &Scene, resident: &Resident) -> u32 {
-        let share = self.outside(scene, &resident.cpus) / resident.cpus.len().max(1) as f64;
-        (0..=100).rev().find(|percent| f64::from(*percent) <= 100.0 * share).unwrap_or(0)
+    /// What processes of no container take; 0 % where the kernel does not tell.
+    fn taken_outside(&self, scene: &Scene, id: ContainerId, resident: &Resident) -> Outside {
+        let percent_of = |cpus: f64, limit: u32| {
+            let percent = 100.0 * cpus / resident.cpus.len().max(1) as f64;
+            (0..=limit).rev().find(|it| f64::from(*it) <= percent).unwrap_or(0)
+        };
+        let percent = percent_of(self.outside(scene, &resident.cpus), 100);
+        let intruder = scene.intruders.get(&id);
+        // It is counted by another clock than the whole.
+        let largest = intruder.map(|it| (it.name.clone(), percent_of(it.cpus, percent)));
+        Outside { percent, largest: largest.filter(|(_, percent)| *percent > 0) }
     }
 
     fn why_unfound(&self, id: ContainerId, resident: &Resident) -> Reason {

@@ -253,7 +253,7 @@ fn intruders_of(
 
 /// What one has taken between two readings. An intruder that has lost its name in between has taken it with it to the others: what it had is nothing
 /// new there.
-fn recent_ns(
+pub(crate) fn recent_ns(
     intruder: &Intruder,
     then: &BTreeMap<Intruder, Intrusion>,
     now: &BTreeMap<Intruder, Intrusion>,

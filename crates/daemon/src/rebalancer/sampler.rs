@@ -9,13 +9,15 @@ use std::time::Duration;
 use bayplan_allocator::ContainerId;
 use bayplan_host::counters::{GroupCounters, MonitorCounters, Stall, TICKS_PER_SECOND};
 use bayplan_node::occupancy::{Occupancy, Occupant};
-use bayplan_probes::{Distance, Drain, Preempter, Rates, delay_bucket_ends, rates_between};
-use bayplan_rebalance::{Migrations, Sample};
+use bayplan_probes::{
+    CgroupId, Distance, Drain, Identity, Preempter, Rates, delay_bucket_ends, rates_between,
+};
+use bayplan_rebalance::{Intruder, Migrations, Sample};
 use bayplan_topology::Topology;
 use bayplan_types::CpuId;
 
 use crate::observer::{ContainerLabels, GroupsRead, Placed};
-use crate::prober::Seen;
+use crate::prober::{Seen, recent_ns};
 
 /// What was read last, and what that meant.
 #[derive(Debug, Default)]
@@ -26,6 +28,7 @@ pub(super) struct Sampler {
     idle: BTreeMap<CpuId, f64>,
     drain: Option<Drain>,
     of_probes: BTreeMap<ContainerLabels, Rates>,
+    intruders: BTreeMap<ContainerLabels, Intruder>,
 }
 
 impl Sampler {
@@ -53,6 +56,13 @@ impl Sampler {
     /// Share of the time between the last two readings in which each CPU had nothing to do.
     pub(super) fn idle(&self) -> &BTreeMap<CpuId, f64> {
         &self.idle
+    }
+
+    /// What is no container and took most of the time of a container's own CPUs, as far as the probes tell.
+    pub(super) fn intruders(&self, occupancy: &Occupancy) -> BTreeMap<ContainerId, Intruder> {
+        let of =
+            |it: &Occupant| Some((it.id, self.intruders.get(&ContainerLabels::of(it))?.clone()));
+        occupancy.occupants.iter().filter_map(of).collect()
     }
 
     fn take_files(&mut self, now: Option<GroupsRead>) {
@@ -85,6 +95,7 @@ impl Sampler {
     /// Probes that have stopped counting, or have told nothing new, tell nothing.
     fn take_probes(&mut self, now: Option<(Vec<Seen>, Drain)>) {
         self.of_probes.clear();
+        self.intruders.clear();
         let Some((seen, drain)) = now else {
             self.drain = None;
             return;
@@ -101,8 +112,36 @@ impl Sampler {
             let of_each =
                 seen.iter().filter_map(|it| Some((labels(it), rates.remove(&it.cgroup)?)));
             self.of_probes = of_each.collect();
+            let intruder =
+                |it: &Seen| Some((labels(it), largest_intruder(it.cgroup, before, &drain)?));
+            self.intruders = seen.iter().filter_map(intruder).collect();
         }
         self.drain = Some(drain);
+    }
+}
+
+/// Of the named tasks and interrupts outside of containers on the CPUs of an owner, the one that took most of their time between two readings.
+fn largest_intruder(owner: CgroupId, before: &Drain, now: &Drain) -> Option<Intruder> {
+    let period = now.at.saturating_duration_since(before.at).as_secs_f64();
+    let (had, has) = (before.intrusions.get(&owner)?, now.intrusions.get(&owner)?);
+    let is_outside = |it: &&bayplan_probes::Intruder| {
+        !matches!(it.identity, Identity::Container(_) | Identity::Others(_))
+    };
+    let mut taken: BTreeMap<String, u64> = BTreeMap::new();
+    for intruder in has.keys().filter(is_outside) {
+        *taken.entry(label_of(intruder)).or_default() += recent_ns(intruder, had, has);
+    }
+    let (name, ns) = taken.into_iter().max_by_key(|(_, ns)| *ns)?;
+    Some(Intruder { name, cpus: ns as f64 / 1e9 / period })
+}
+
+/// A task's name, and for interrupts the number or kind with the name of what they are for.
+fn label_of(intruder: &bayplan_probes::Intruder) -> String {
+    let bayplan_probes::Intruder { identity, name, .. } = intruder;
+    match identity {
+        _ if name.is_empty() => identity.to_string(),
+        Identity::KernelThread | Identity::Process(_) => name.clone(),
+        _ => format!("{identity} ({name})"),
     }
 }
 

@@ -88,6 +88,7 @@ pub(super) fn scene_of(
         shared: occupancy.shared.clone(),
         idle: BTreeMap::new(),
         touched: BTreeSet::new(),
+        intruders: BTreeMap::new(),
         clocks: occupancy.clocks.iter().map(|(id, it)| (*id, clock_place(it))).collect(),
         unrest: unrest.into_iter().find(|(holds, _)| *holds).map(|(_, unrest)| unrest),
         topology,

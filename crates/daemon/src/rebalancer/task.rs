@@ -10,7 +10,7 @@ use bayplan_node::event::{Answer, Event};
 use bayplan_node::occupancy::Occupancy;
 use bayplan_node::turned::Turned;
 use bayplan_rebalance::{
-    Decision, Mode, Rebalancer, Round, Sample, Scene, Settings, Unhelped, Unrest,
+    Decision, Mode, Outside, Reason, Rebalancer, Round, Sample, Scene, Settings, Unhelped, Unrest,
 };
 use bayplan_types::NodeSet;
 use tokio::sync::Mutex;
@@ -20,7 +20,7 @@ use super::baselines::BaselineFile;
 use super::reach::{FilesSeen, Reach, Writing};
 use super::sampler::{Sampler, forget_migrations_without_caches};
 use super::scene::{Bounds, Stays, note_drift, scene_of};
-use super::view::{Told, UnhelpedView};
+use super::view::{OutsideView, Told, UnhelpedView};
 use crate::config::{Config, LiveConfig, RebalanceConfig};
 use crate::enforcer::Enforcement;
 use crate::hotplug::Ground;
@@ -251,6 +251,7 @@ impl RebalancerTask {
         let since = looker.started + now.saturating_sub(period);
         note_drift(&mut scene, &self.enforcement.drift(since));
         scene.idle = looker.sampler.idle().clone();
+        scene.intruders = looker.sampler.intruders(&occupancy);
         scene.touched = self.told.touched_for_good();
         tell_samples(&scene, &samples);
         self.told.looked(samples.len(), self.hindrance(&scene, &reach, config));
@@ -319,9 +320,15 @@ fn tell_samples(scene: &Scene, samples: &BTreeMap<ContainerId, Sample>) {
 fn unhelped(found: Vec<Unhelped>, scene: &Scene) -> Vec<UnhelpedView> {
     let view = |it: Unhelped| {
         let container = scene.residents.get(&it.container)?.name.clone();
-        Some(UnhelpedView { container, why: it.render() })
+        Some(UnhelpedView { container, why: it.render(), outside: outside_view(&it.reason) })
     };
     found.into_iter().filter_map(view).collect()
+}
+
+fn outside_view(reason: &Reason) -> Option<OutsideView> {
+    let Reason::Outside(Outside { percent, largest }) = reason else { return None };
+    let (largest, largest_percent) = largest.clone().unzip();
+    Some(OutsideView { percent: *percent, largest, largest_percent })
 }
 
 fn unrest_text(unrest: Unrest) -> &'static str {

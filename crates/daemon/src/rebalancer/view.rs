@@ -41,6 +41,22 @@ pub struct UnhelpedView {
     pub container: String,
     /// Its worst sign, and why.
     pub why: String,
+    /// What takes the time of its CPUs, where that is the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside: Option<OutsideView>,
+}
+
+/// What processes and interrupts outside of containers take of the time of a container's CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutsideView {
+    /// All of them, in percent.
+    pub percent: u32,
+    /// Name of the one that takes most; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest: Option<String>,
+    /// What that takes, in percent of the time of the container's CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_percent: Option<u32>,
 }
 
 /// What was told so far; clones are the same.

@@ -2,7 +2,7 @@
 //!
 //! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (without it, all that a node offers together),
 //! `mems=`, `exclusive`. A script is a phase per line: how long, then for each container the name and what is measured. `gone NAME`, `off NAME`,
-//! `moved NAME`, `in NAME CPUS`, `clock NAME CPUS` (another clock domain is better, those are to be left), `home NAME` (its own place is as good), `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal. `idle 0.5` is what the
+//! `moved NAME`, `in NAME CPUS`, `clock NAME CPUS` (another clock domain is better, those are to be left), `home NAME` (its own place is as good), `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal, `intruder NAME TASK CPUS` of what a task takes of its CPUs. `idle 0.5` is what the
 //! kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after
 //! 100 rounds. Rounds last 5 s.
 
@@ -92,6 +92,14 @@ impl Play {
                     return self
                         .rebalancer
                         .reconfigure(Settings { forbidden, ..Settings::default() });
+                }
+                Some(("intruder", words)) => {
+                    let [victim, name, cpus] = words.split(' ').collect::<Vec<_>>()[..] else {
+                        panic!("`{words}`: container, name, CPUs")
+                    };
+                    let (name, cpus) = (name.to_owned(), cpus.parse().unwrap());
+                    self.scene.intruders.insert(self.ids[victim], Intruder { name, cpus });
+                    return;
                 }
                 Some(("ended", number)) => {
                     return self.rebalancer.ended(number.parse().unwrap(), self.now);
@@ -198,7 +206,16 @@ pub(crate) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) 
     residents.values().for_each(|it| shared.subtract(&it.exclusive));
     let (idle, touched) = (BTreeMap::new(), BTreeSet::new());
     (
-        Scene { topology, residents, shared, idle, touched, clocks: BTreeMap::new(), unrest: None },
+        Scene {
+            topology,
+            residents,
+            shared,
+            idle,
+            touched,
+            intruders: BTreeMap::new(),
+            clocks: BTreeMap::new(),
+            unrest: None,
+        },
         ids,
     )
 }

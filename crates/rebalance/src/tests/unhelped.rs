@@ -80,3 +80,41 @@ fn every_stop_on_the_way_to_a_proposal_is_named() {
         "#]],
     );
 }
+
+#[test]
+fn what_takes_the_time_outside_of_containers_is_named() {
+    let owner = "
+        machine pack:1 numa:1 l3:1 core:4 pu:1
+        web guaranteed 0-3 exclusive
+    ";
+    let busy = "idle 0.04\n20 rounds  web cpus=1 pressure=0.89";
+    check_reason(
+        owner,
+        busy,
+        expect![[r#"
+            web: cpu-pressure 89 % > 20 %, and nothing is proposed: pressure comes from outside of containers: 71 % of the time of its CPUs
+        "#]],
+    );
+    check_reason(
+        owner,
+        &format!("intruder web kswapd0 2.6\n{busy}"),
+        expect![[r#"
+            web: cpu-pressure 89 % > 20 %, and nothing is proposed: pressure comes from outside of containers: 71 % of the time of its CPUs, 65 % by kswapd0
+        "#]],
+    );
+    // Counted at another time than the whole.
+    check_reason(
+        owner,
+        &format!("intruder web kswapd0 4\n{busy}"),
+        expect![[r#"
+            web: cpu-pressure 89 % > 20 %, and nothing is proposed: pressure comes from outside of containers: 71 % of the time of its CPUs, 71 % by kswapd0
+        "#]],
+    );
+    check_reason(
+        owner,
+        &format!("intruder web kswapd0 0.01\n{busy}"),
+        expect![[r#"
+            web: cpu-pressure 89 % > 20 %, and nothing is proposed: pressure comes from outside of containers: 71 % of the time of its CPUs
+        "#]],
+    );
+}

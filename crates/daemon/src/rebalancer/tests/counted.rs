@@ -7,10 +7,11 @@ use bayplan_allocator::ContainerId;
 use bayplan_host::counters::GroupCounters;
 use bayplan_node::occupancy::Occupancy;
 use bayplan_probes::{
-    CgroupId, CounterChoice, CounterStream, Counters, Drain, Event, EventCounts, Intrusion,
+    CgroupId, CounterChoice, CounterStream, Counters, Drain, Event, EventCounts, Identity,
+    Intruder, Intrusion,
 };
 use bayplan_rebalance::{Decision, Rebalancer, Round, Sample, Settings, Signal};
-use bayplan_types::QosClass;
+use bayplan_types::{CpuId, QosClass};
 
 use super::{occupancy, occupant, scene};
 use crate::observer::GroupsRead;
@@ -207,4 +208,47 @@ fn a_container_with_more_cycles_or_misses_than_usual_suffers() {
 fn a_container_that_is_as_usual_does_not() {
     assert_eq!(findings(10, 2), []);
     assert_eq!(findings(11, 3), []);
+}
+
+/// The intruder that is told of the server, with the CPUs that it keeps busy, of what each took on CPU 0 and on CPU 1 in five seconds.
+#[track_caller]
+fn check_intruder(taken: &[(Identity, &str, [u64; 2])], expected: Option<(&str, f64)>) {
+    let mut node = Node::new();
+    for seconds in [0, 1] {
+        let of_cpus = |(identity, name, added): &(Identity, &str, [u64; 2])| {
+            let intruder = |cpu| Intruder { cpu, identity: *identity, name: (*name).to_owned() };
+            let sum = |added: u64| Intrusion { ns: 7 + added * seconds * 1_000_000, times: 1 };
+            [(intruder(CpuId(0)), sum(added[0])), (intruder(CpuId(1)), sum(added[1]))]
+        };
+        node.rounds += 1;
+        let (seen, mut drain) = node.drained();
+        let list = taken.iter().flat_map(of_cpus).collect();
+        drain.intrusions = BTreeMap::from([(CgroupId(1), list)]);
+        node.sampler.sample(&both(), None, Some((seen, drain)));
+    }
+    let mut intruders = node.sampler.intruders(&both());
+    let told = intruders.remove(&ContainerId(1)).map(|it| (it.name, it.cpus));
+    assert_eq!(told, expected.map(|(name, cpus)| (name.to_owned(), cpus)));
+    assert_eq!(intruders, BTreeMap::new());
+}
+
+#[test]
+fn the_largest_intruder_that_is_no_container_is_told() {
+    let process = Identity::Process(CgroupId(9));
+    let container = Identity::Container(CgroupId(2));
+    check_intruder(&[], None);
+    check_intruder(&[(container, "stress", [5000, 0])], None);
+    check_intruder(
+        &[
+            (Identity::KernelThread, "kswapd0", [2000, 1500]),
+            (process, "kubelet", [3000, 0]),
+            (container, "stress", [4000, 0]),
+        ],
+        Some(("kswapd0", 0.7)),
+    );
+    check_intruder(&[(process, "", [2500, 0])], Some(("process of cgroup 9", 0.5)));
+    check_intruder(
+        &[(Identity::Interrupt(45), "nvme0q1", [2500, 0])],
+        Some(("irq 45 (nvme0q1)", 0.5)),
+    );
 }
