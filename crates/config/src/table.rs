@@ -661,7 +661,7 @@ pub(super) const KEYS: &[Key] = &[
         when: When::Now,
         kind: Kind::Section,
         text: "Frequency and sleep of CPUs. Annotation: bayplan.dev/cpu-class. Beside the classes here there are performance, balance-performance, \
-               balance-power and power: the 200 MHz below 100, 75, 50 and 25 percent of what the CPU can do, with that energy preference; and default, which sets nothing.",
+               balance-power and power: the 200 MHz below 100, 75, 50 and 25 percent of what the CPU can do, with that energy preference; and default, which is power.",
     },
     Key {
         name: "cpuClasses.classes",

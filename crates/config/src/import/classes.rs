@@ -92,16 +92,16 @@ pub(super) fn class_path(name: &str) -> Vec<Step> {
 
 /// Whether there is a class of this name, in the file or built in.
 pub(super) fn is_class(walk: &Walk<'_>, name: &str) -> bool {
-    const BUILT_IN: [&str; 7] = [
+    const BUILT_IN: [&str; 6] = [
         "performance",
         "balance-performance",
         "balance_performance",
         "balance-power",
         "balance_power",
         "power",
-        "default",
     ];
-    BUILT_IN.contains(&name) || walk.out.get(&class_path(name)).is_some()
+    let is_default = name == "default" && walk.has_default_class();
+    BUILT_IN.contains(&name) || is_default || walk.out.get(&class_path(name)).is_some()
 }
 
 /// The name of a class for some CPUs. Where no class has it, other systems leave these CPUs alone.

@@ -63,7 +63,8 @@ pub(super) const STATIC_POOLS: &[Rule] = &[
     ("TaintNode", Judge(no_label)),
 ];
 
-fn next_group(walk: &Walk<'_>) -> Vec<Step> {
+/// Where the next group of the list stands.
+pub(super) fn next_group(walk: &Walk<'_>) -> Vec<Step> {
     vec![Step::Key("groups".to_owned()), Step::Index(walk.list_len("groups"))]
 }
 

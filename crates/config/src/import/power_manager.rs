@@ -1,10 +1,13 @@
 //! Kubernetes Power Manager: profiles are CPU classes, the shared workload says which class shared CPUs have.
 //!
-//! Frequencies of profiles are in MHz, those of `Uncore` in kHz. A CPU class holds for the CPUs that bayplan gives, so lists of CPUs by container have no counterpart.
+//! Frequencies of profiles are in MHz, those of `Uncore` in kHz. A CPU class holds for the CPUs that bayplan gives, so a list of CPUs with a profile is a group with this list. Lists that Power Manager has
+//! made for pods have no counterpart: these CPUs are bayplan's to choose.
 
 use super::classes::{class_path, is_class, use_class};
-use super::document::{Document, PowerKind, entries, items, scalar, text_of};
+use super::document::{Document, PowerKind, entries, find, items, scalar, text_of};
+use super::machine::cpu_list;
 use super::output::{Item, Step, Yaml};
+use super::pools::next_group;
 use super::report::Fate;
 use super::walk::Does::{Call, Convert, Holds, Lost, Take};
 use super::walk::{Place, Rule, Walk, path};
@@ -66,7 +69,7 @@ fn preference(node: &Node) -> Result<Yaml, String> {
     }
 }
 
-/// The workload of all cores says what shared and reserved CPUs have; others are made for pods.
+/// The workload of all cores says what shared and reserved CPUs have; one with containers was made for them.
 fn workload(walk: &mut Walk<'_>, document: &Document) {
     const OF_PODS: &str = "made for pods; their CPUs have the class that the pod names";
     const SHARED: &[Rule] = &[
@@ -77,13 +80,47 @@ fn workload(walk: &mut Walk<'_>, document: &Document) {
         ("powerNodeSelector", Holds(SELECTOR)),
         ("workloadNodes", Holds(OF_PODS)),
     ];
-    match scalar(&document.root, "allCores") == Some("true") {
-        true => walk.document(SHARED, document),
-        false => {
+    let node = find(&document.root, "workloadNodes");
+    let has_list = |node: &Node| find(node, "cpuIds").is_some_and(|it| !items(it).is_empty());
+    let is_of_pods = |node: &Node| find(node, "containers").is_some_and(|it| !items(it).is_empty());
+    match node {
+        _ if scalar(&document.root, "allCores") == Some("true") => walk.document(SHARED, document),
+        Some(node) if has_list(node) && !is_of_pods(node) => cpu_group(walk, document),
+        _ => {
             let place = Place { key: document.prefix.to_owned(), to: Vec::new() };
             walk.note(&place, &document.root, Fate::holds(OF_PODS));
         }
     }
+}
+
+/// CPUs by number with a profile: a group of these, for containers that name it.
+fn cpu_group(walk: &mut Walk<'_>, document: &Document) {
+    const NAMED: &[Rule] = &[
+        ("name", Take("name")),
+        ("allCores", Holds("the list says which CPUs")),
+        (
+            "powerProfile",
+            Call(|walk, place, node| use_class(walk, place, node, place.target("cpuClass"))),
+        ),
+        ("reservedCPUs", Call(reserved)),
+        ("powerNodeSelector", Holds(SELECTOR)),
+        ("workloadNodes.node", Holds(SELECTOR)),
+        ("workloadNodes.name", Holds(SELECTOR)),
+        ("workloadNodes.containers", Holds("there are none")),
+        ("workloadNodes.cpuIds", Convert("size.list", one_list)),
+    ];
+    let to = next_group(walk);
+    let place = Place { key: document.prefix.to_owned(), to };
+    walk.keys(NAMED, &place, &document.root);
+    let name = scalar(&document.root, "name").unwrap_or_default().to_owned();
+    let why = "only containers that name the group (`bayplan.dev/group`) run on these CPUs";
+    walk.note_text(&format!("{}.cpuIds, for all containers", place.key), &name, Fate::lost(why));
+}
+
+/// `[2, 3]`.
+fn one_list(node: &Node) -> Result<Yaml, String> {
+    let cpus: Vec<&str> = items(node).iter().filter_map(text_of).collect();
+    Ok(Yaml::texts([cpu_list(&cpus.join(","))?.to_string()]))
 }
 
 fn shared(walk: &mut Walk<'_>, place: &Place, node: &Node) {
@@ -153,11 +190,12 @@ fn class_in_use(walk: &mut Walk<'_>, of: &str) -> String {
 
 /// A built-in class is written out before something is added to it.
 fn define_built_in(walk: &mut Walk<'_>, name: &str) {
-    const PROFILES: [(&str, &str, &str); 4] = [
+    const PROFILES: [(&str, &str, &str); 5] = [
         ("performance", "100%", "performance"),
         ("balance-performance", "75%", "balance_performance"),
         ("balance-power", "50%", "balance_power"),
         ("power", "25%", "power"),
+        ("default", "25%", "power"),
     ];
     let built_in = PROFILES.iter().find(|(known, ..)| *known == name.replace('_', "-"));
     let Some((_, max, preference)) = built_in else { return };

@@ -5,7 +5,7 @@
 
 use bayplan_topology::Topology;
 
-use super::document::{Document, entries};
+use super::document::{Document, Origin, entries};
 use super::input::Target;
 use super::output::{Step, Yaml, render_comment};
 use super::report::{Counts, Fate, Imported, Note, count_keys, shorten};
@@ -96,6 +96,8 @@ pub(super) struct Walk<'a> {
     rest: Option<&'static str>,
     /// The first note of this document.
     first: usize,
+    /// Power Manager has a class `default`.
+    has_default_class: bool,
     /// Keys of ours that are not carried out yet.
     refused: &'a [&'a str],
     /// Keys of ours that belong into a node's file.
@@ -114,6 +116,7 @@ impl<'a> Walk<'a> {
             system,
             rest: None,
             first: 0,
+            has_default_class: false,
             refused,
             node_keys,
         }
@@ -125,6 +128,12 @@ impl<'a> Walk<'a> {
         self.first = self.notes.len();
         self.file.clone_from(&document.file);
         self.system = document.origin.as_ref().map_or("", |it| it.name());
+        self.has_default_class = matches!(document.origin, Some(Origin::Power(_)));
+    }
+
+    /// Whether the system of this document has a class `default` that need not be defined.
+    pub(super) fn has_default_class(&self) -> bool {
+        self.has_default_class
     }
 
     /// Notes of a document are in the order of its lines, in whatever order its keys were walked.

@@ -7,28 +7,23 @@ use bayplan_types::Khz;
 
 use super::class::{Frequency, PowerClass, Preference};
 
-/// Name, highest frequency in percent of the range, preference.
-const PROFILES: [(&str, u8, Preference); 4] = [
+/// Name, highest frequency in percent of the range, preference. `default` is `power` until a class of that name is defined, as in Power Manager.
+const PROFILES: [(&str, u8, Preference); 5] = [
     ("performance", 100, Preference::Performance),
     ("balance-performance", 75, Preference::BalancePerformance),
     ("balance-power", 50, Preference::BalancePower),
     ("power", 25, Preference::Power),
+    ("default", 25, Preference::Power),
 ];
 const WIDTH: Khz = Khz(200_000);
 
-/// Frequencies and preference stay as they were found.
-const DEFAULT: &str = "default";
-
 /// All names, fastest first, and `default`.
 pub fn profile_names() -> impl Iterator<Item = &'static str> {
-    PROFILES.iter().map(|(name, _, _)| *name).chain([DEFAULT])
+    PROFILES.iter().map(|(name, _, _)| *name)
 }
 
 /// The class of this name, which may have underscores for hyphens.
 pub fn profile(name: &str) -> Option<PowerClass> {
-    if name == DEFAULT {
-        return Some(PowerClass::default());
-    }
     let plain = name.replace('_', "-");
     let (_, percent, preference) = PROFILES.iter().find(|(known, _, _)| *known == plain)?;
     Some(PowerClass {

@@ -466,7 +466,7 @@ fn profiles_are_those_of_power_manager() {
         balance-performance: balance_performance powersave 2900000 2700000
         balance-power: balance_power powersave 2200000 2000000
         power: power powersave 1500000 1300000
-        default: "#]]
+        default: power powersave 1500000 1300000"#]]
     .assert_eq(&rows.join("\n"));
     assert_eq!(profile("balance_power"), profile("balance-power"));
     assert_eq!(profile("turbo"), None);
