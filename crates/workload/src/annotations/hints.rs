@@ -11,6 +11,9 @@ use super::yaml::{parse_yaml, refuse_unknown, strings};
 use crate::container::NewContainer;
 use crate::facts::AssignedDevices;
 
+/// Where GPUs are (Documentation/gpu/drm-uapi.rst).
+const GPUS: &str = "/dev/dri/";
+
 /// Where a hint comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintSource {
@@ -37,6 +40,8 @@ pub struct Hints {
     pub(super) is_strict: bool,
     /// Paths of devices that a scheduler has chosen, and that may come later than the container is placed.
     pub(super) cards: Vec<String>,
+    /// GPUs are required, whatever holds for others.
+    pub(super) are_gpus_strict: bool,
     pub(super) allowed: Option<Paths>,
     pub(super) denied: Option<Paths>,
 }
@@ -44,7 +49,14 @@ pub struct Hints {
 impl Default for Hints {
     fn default() -> Hints {
         let sources = HintSource::NAMES.map(|(_, source)| source).to_vec();
-        Hints { sources, is_strict: false, cards: Vec::new(), allowed: None, denied: None }
+        Hints {
+            sources,
+            is_strict: false,
+            cards: Vec::new(),
+            are_gpus_strict: false,
+            allowed: None,
+            denied: None,
+        }
     }
 }
 
@@ -53,7 +65,8 @@ impl Hints {
     pub fn strictness(&self, source: HintSource, path: &str) -> Option<Strictness> {
         let is_in = |paths: &Option<Paths>| paths.as_ref().is_some_and(|it| it.has(path));
         let counts = is_in(&self.allowed) || !is_in(&self.denied);
-        let strictness = match self.is_strict {
+        let is_strict_gpu = self.are_gpus_strict && path.starts_with(GPUS);
+        let strictness = match self.is_strict || is_strict_gpu {
             true => Strictness::Required,
             false => Strictness::Preferred,
         };

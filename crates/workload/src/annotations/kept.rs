@@ -26,7 +26,7 @@ pub fn relevant<'a>(
             && (names::has_prefix(name)
                 || koordinator::is_known(name)
                 || runtimes::is_known(name)
-                || name == gas::CARDS)
+                || gas::is_known(name))
     };
     let pairs = annotations.into_iter().filter(|(name, _)| is_relevant(name));
     capped(pairs.map(|(name, value)| (name.as_str(), cut(value, VALUE_MAX + 1))))

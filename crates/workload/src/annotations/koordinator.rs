@@ -146,7 +146,19 @@ pub static FOREIGN: &[Foreign] = &[
     Foreign {
         name: gas::CARDS,
         values: "cards of containers, written by GPU Aware Scheduling: card0,card1, with a vertical line between containers",
-        meaning: "near these cards, as if they were its devices already, where all containers that have any have the same",
+        meaning: "near these cards, as if they were its devices already, where it is told which are its own",
+        fills: &[Field::Near],
+    },
+    Foreign {
+        name: gas::SAME_GPU,
+        values: "names of containers, with commas between them",
+        meaning: "tells which of gas-container-cards are those of these containers, where no other cards stand there as often",
+        fills: &[Field::Near],
+    },
+    Foreign {
+        name: gas::SINGLE_NUMA,
+        values: "true or false",
+        meaning: "true: on the NUMA node of its GPUs, or refused",
         fills: &[Field::Near],
     },
 ];

@@ -434,6 +434,22 @@ fn containers_are_placed_near_the_cards_that_gas_has_chosen() {
         a: cpus 1-2 mems 0
     "#]],
     );
+    placed(
+        &[("gas-container-cards", "card0|card1|card1"), ("gas-same-gpu", "b,c")],
+        expect![[r#"
+        a: cpus 4-5 mems 1
+    "#]],
+    );
+}
+
+#[test]
+fn with_gpus_of_one_node_only_that_node_will_do() {
+    const LINE: &str = "pack:2 numa:1 core:4 gpu:1";
+    const CARD: (&str, &str) = ("gas-container-cards", "card1");
+    let first = || ask("a", "3", &[CARD]);
+    check(LINE, &[first(), ask("b", "2", &[CARD])], expect![[r#""#]]);
+    const SINGLE: &[(&str, &str)] = &[CARD, ("gas-allocate-single-numa", "true")];
+    check(LINE, &[first(), ask("b", "2", SINGLE)], expect![[r#""#]]);
 }
 
 #[test]
