@@ -251,7 +251,6 @@ fn a_pipe_that_is_closed_is_no_error_for_any_command() {
         &["topology", "--machine", MACHINE],
         &["topology", "--machine", MACHINE, "-o", "json"],
         &["topology", "--machine", MACHINE, "-o", "svg"],
-        &["topology", "--machine", MACHINE, "-o", "dot"],
         &["topology", "--machine", "core:2 nvme:1", "--device", "/dev/nvme0n1"],
         &["snapshot", "--machine", MACHINE, "-o", "-"],
         &["simulate", "--machine", "simulate/machine.json", "--trace", "simulate/trace.json"],

@@ -667,8 +667,6 @@ pub(crate) enum TopologyOutput {
     Json,
     /// A picture for browsers and printers
     Svg,
-    /// For Graphviz
-    Dot,
 }
 
 #[derive(Debug, ClapArgs)]

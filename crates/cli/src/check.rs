@@ -27,11 +27,8 @@ pub(crate) fn run(config: &NodeConfig, options: &OutputOptions) -> anyhow::Resul
 
 /// Every mistake of the file. What can be understood of it is checked all the same.
 fn broken(problem: &anyhow::Error) -> Vec<Finding> {
-    let failure = |message| {
-        Finding::new("configuration", Severity::Failure, message).with_remedy(
-            "correct the file; `bayplan config check` names line and column, `bayplan config show` every key",
-        )
-    };
+    let remedy = "correct the file; `bayplan config check` names line and column, `bayplan config show` every key";
+    let failure = |message| Finding::failure("configuration", message, remedy);
     match problem.downcast_ref::<ConfigErrors>() {
         Some(errors) => errors.to_string().lines().map(|it| failure(it.to_owned())).collect(),
         None => vec![failure(format!("{problem:#}"))],
@@ -52,16 +49,17 @@ fn render(findings: &[Finding], has_colour: bool) -> String {
     render_table(&table) + &render_remedies(findings)
 }
 
-/// What mends findings of which the message does not say it, each remedy once, those of failures first.
+/// What mends findings, each remedy once, those of failures first.
 fn render_remedies(findings: &[Finding]) -> String {
-    let mut wrong: Vec<&Finding> = findings.iter().filter(|it| it.remedy.is_some()).collect();
+    let mut wrong: Vec<&Finding> = findings.iter().collect();
     wrong.sort_by_key(|it| Reverse(it.severity));
     let mut told = Vec::new();
     let mut rows = table(&[]);
-    for Finding { check, remedy, .. } in wrong {
-        if let Some(remedy) = remedy.filter(|it| !told.contains(&(*check, *it))) {
-            told.push((*check, remedy));
-            rows.add_row([*check, remedy]);
+    for found in wrong {
+        let check = found.check;
+        if let Some(remedy) = found.remedy().filter(|it| !told.contains(&(check, *it))) {
+            told.push((check, remedy));
+            rows.add_row([check, remedy]);
         }
     }
     if told.is_empty() { String::new() } else { format!("\nWhat helps:\n{}", render_table(&rows)) }
@@ -74,19 +72,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_remedy_is_told_once_and_findings_without_one_have_none() {
-        let finding =
-            |check, severity, message: &str| Finding::new(check, severity, message.to_owned());
+    fn each_remedy_is_told_once_those_of_failures_first() {
         let findings = [
-            finding("machine", Severity::Ok, "8 CPUs"),
-            finding("reserved", Severity::Warning, "no CPUs are reserved; set reservedCpus"),
-            finding("reserved", Severity::Warning, "9 is offline").with_remedy("reserve others"),
-            finding("runtime", Severity::Failure, "no process listens").with_remedy("start it"),
-            finding("runtime", Severity::Failure, "nor here").with_remedy("start it"),
+            Finding::ok("machine", "8 CPUs"),
+            Finding::warning("reserved", "9 is offline", "reserve others"),
+            Finding::failure("runtime", "no process listens", "start it"),
+            Finding::failure("runtime", "nor here", "start it"),
         ];
         expect![[r#"
              ok       machine   8 CPUs
-             warning  reserved  no CPUs are reserved; set reservedCpus
              warning  reserved  9 is offline
              FAILURE  runtime   no process listens
              FAILURE  runtime   nor here

@@ -162,7 +162,9 @@ fn render(checked: &Checked) -> String {
     for warning in &checked.warnings {
         text.push_str(&format!(
             "warning: {}, on {}: {}\n",
-            warning.check, checked.machine, warning.message
+            warning.check,
+            checked.machine,
+            warning.in_words()
         ));
     }
     text.push_str(&match (checked.mistakes.len(), &checked.file) {

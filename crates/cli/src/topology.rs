@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use bayplan_daemon::{MachineView, parse_recorded_machine, query_control};
-use bayplan_drawing::{render_dot, render_titled_svg, render_tree};
+use bayplan_drawing::{render_titled_svg, render_tree};
 use bayplan_host::Depth;
 use bayplan_node::status::Status;
 use bayplan_topology::{Device, Topology, derive, to_json};
@@ -81,7 +81,6 @@ fn show(
         TopologyOutput::Svg => {
             out!("{}", render_titled_svg(topology, title, &|cpu| seats?.seat(cpu)))?;
         }
-        TopologyOutput::Dot => out!("{}", render_dot(topology))?,
     }
     Ok(())
 }

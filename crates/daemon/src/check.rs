@@ -4,14 +4,14 @@ use std::path::Path;
 
 use bayplan_allocator::policy::{PoolsError, pools};
 use bayplan_cri::upstream::Upstream;
-use bayplan_enforcement::idle_weight;
+use bayplan_enforcement::{WEIGHT_REMEDY, idle_weight};
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{
     Depth, read_block_devices, read_runtime_affinity, read_snapshot, read_undivided_disks,
 };
 use bayplan_node::reconfigure::check_division;
 use bayplan_node::status::{ContainerStatus, Status};
-use bayplan_probes::{Probe, ProbeState, Probes};
+use bayplan_probes::{Probe, ProbeState, Probes, Refusal};
 use bayplan_topology::{Topology, derive};
 use bayplan_types::CpuSet;
 
@@ -22,7 +22,6 @@ use crate::check_speed_select::check_speed_select;
 use crate::config::{Config, counter_choice};
 use crate::control::query_control;
 use crate::enforcer::{check_classes, patterns_of};
-use crate::finding::finding;
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::read_machine::{AsItWas, read_own_snapshot};
 use crate::socket::find_group;
@@ -56,7 +55,7 @@ fn check_holds(status: &Status) -> Vec<Finding> {
     let texts = off.flat_map(ContainerStatus::full_holds_texts);
     let remedy =
         "`bayplan plan` says what is still to be written, `bayplan why CONTAINER` what it costs";
-    texts.map(|text| finding("holds", Severity::Warning, text).with_remedy(remedy)).collect()
+    texts.map(|text| Finding::warning("holds", text, remedy)).collect()
 }
 
 /// An affinity of the runtime, which every container inherits.
@@ -64,16 +63,16 @@ fn check_affinity(root: &Path) -> Option<Finding> {
     let mut kernel = DiskKernel::open(root).ok()?;
     let (program, cpus) = read_runtime_affinity(root, &mut kernel)?;
     let message = format!(
-        "{program} itself may run on CPUs {cpus} only, and containers inherit that whatever their CPU sets say; take CPUAffinity= out of its unit, \
-         or start it without taskset, and make the containers anew"
+        "{program} itself may run on CPUs {cpus} only, and containers inherit that whatever their CPU sets say"
     );
-    Some(finding("affinity", Severity::Warning, message))
+    let remedy = "take CPUAffinity= out of its unit, or start it without taskset, and make the containers anew";
+    Some(Finding::warning("affinity", message, remedy))
 }
 
 /// Whether this process could attach each probe, which it does for a moment. The daemon's own rights may be others.
 fn check_probes(config: &Config) -> Vec<Finding> {
     if !config.has_probes {
-        return vec![finding("probes", Severity::Ok, "off, as the configuration says")];
+        return vec![Finding::ok("probes", "off, as the configuration says")];
     }
     let Ok(snapshot) = read_snapshot(&config.host_root, Depth::Placement) else {
         return Vec::new();
@@ -84,20 +83,18 @@ fn check_probes(config: &Config) -> Vec<Finding> {
         Err(refusal) => Probes::table_of_refused(&refusal, counter_choice(config.counters)),
     };
     let row = |Probe { name, counts, state }: Probe| match state {
-        ProbeState::Attached => {
-            finding("probes", Severity::Ok, format!("{name} can be attached: {counts}"))
-        }
+        ProbeState::Attached => Finding::ok("probes", format!("{name} can be attached: {counts}")),
         ProbeState::Waiting => {
             let message = format!("{name} can be loaded, for when a container owns CPUs: {counts}");
-            finding("probes", Severity::Ok, message)
+            Finding::ok("probes", message)
         }
         ProbeState::Unsupported(refusal) => {
-            let message = format!("{name} ({counts}) unsupported. {refusal}");
-            finding("probes", Severity::Ok, message)
+            Finding::ok("probes", format!("{name} ({counts}) unsupported. {refusal}"))
         }
         ProbeState::Refused(refusal) => {
-            let message = format!("{name} ({counts}) cannot be attached. {refusal}");
-            finding("probes", Severity::Warning, message)
+            let Refusal { reason, remedy } = refusal;
+            let message = format!("{name} ({counts}) cannot be attached. {reason}");
+            Finding::warning("probes", message, remedy)
         }
     };
     table.into_iter().map(row).collect()
@@ -114,16 +111,22 @@ pub fn read_checked_machine(config: &Config) -> anyhow::Result<(Topology, Option
     Ok((derive(&read)?, unknown))
 }
 
+/// What mends a machine that cannot be read.
+const READABLE: &str =
+    "see that /sys and /proc are mounted below hostRoot, and that this user may read them";
+
 /// What is odd about the machine, and what the configuration wants that it does not have.
 pub fn check_machine(config: &Config) -> Vec<Finding> {
     let (topology, unknown) = match read_checked_machine(config) {
         Ok(read) => read,
-        Err(error) => return vec![finding("machine", Severity::Failure, format!("{error:#}"))],
+        Err(error) => return vec![Finding::failure("machine", format!("{error:#}"), READABLE)],
     };
     let mut findings = check_topology(config, &topology);
     findings.extend(unknown.map(|why| {
         let message = format!("{why}; which energy preferences are the machine's own is not known");
-        finding("machine", Severity::Warning, message)
+        let remedy =
+            "let this user read the state directory (stateDir); run as root where the daemon does";
+        Finding::warning("machine", message, remedy)
     }));
     findings.extend(check_weights(config));
     findings.extend(check_resctrl(config));
@@ -134,24 +137,26 @@ pub fn check_machine(config: &Config) -> Vec<Finding> {
 pub fn check_topology(config: &Config, topology: &Topology) -> Vec<Finding> {
     let shape = format!("{} CPUs, {} NUMA nodes", topology.cpus().len(), topology.nodes().len());
     let mut findings = match topology.oddities() {
-        [] => vec![finding("machine", Severity::Ok, shape)],
+        [] => vec![Finding::ok("machine", shape)],
         odd => odd
             .iter()
             .map(|oddity| {
-                finding("machine", Severity::Warning, oddity.to_string()).with_remedy(
-                    "compare with `bayplan topology`; what firmware or a hypervisor tells wrongly has to be mended there",
-                )
+                let remedy = "compare with `bayplan topology`; what firmware or a hypervisor tells wrongly has to be mended there";
+                Finding::warning("machine", oddity.to_string(), remedy)
             })
             .collect(),
     };
     findings.extend(check_limits(topology));
     findings.push(check_reserved(config, topology));
     let isolated = isolated_reserved(topology, &config.division().reserved_on(topology));
-    findings.extend(isolated.map(|message| finding("reserved", Severity::Warning, message)));
+    findings.extend(isolated.map(|message| Finding::warning("reserved", message, ISOLATED)));
     findings.extend(check_wants(config, topology));
     findings.extend(check_groups(config, topology));
     findings
 }
+
+/// What mends several reserved CPUs that are isolated.
+pub(crate) const ISOLATED: &str = "reserve others, or take them out of isolcpus";
 
 /// What is wrong with several reserved CPUs that are isolated: the kernel does not spread threads over those (`isolcpus` in
 /// `Documentation/admin-guide/kernel-parameters.txt`).
@@ -160,7 +165,7 @@ pub(crate) fn isolated_reserved(topology: &Topology, reserved: &CpuSet) -> Optio
     (isolated.len() > 1).then(|| {
         format!(
             "reservedCpus: {isolated} are isolated, and the kernel does not balance load among isolated CPUs: threads of system pods stay on \
-             one of them; reserve others, or take them out of isolcpus"
+             one of them"
         )
     })
 }
@@ -169,7 +174,8 @@ pub(crate) fn isolated_reserved(topology: &Topology, reserved: &CpuSet) -> Optio
 fn check_resctrl(config: &Config) -> Vec<Finding> {
     let Ok(mut kernel) = DiskKernel::open(&config.host_root) else { return Vec::new() };
     let found = check_classes(&mut kernel, &config.resctrl).into_iter();
-    found.map(|message| finding("resctrl", Severity::Warning, message)).collect()
+    let remedy = "correct resctrl.partitions, or set `optional: true` below resctrl.options for what a machine may lack";
+    found.map(|message| Finding::warning("resctrl", message, remedy)).collect()
 }
 
 /// Weights for all disks that do nothing on some.
@@ -182,23 +188,23 @@ fn check_weights(config: &Config) -> Vec<Finding> {
     let undivided = read_undivided_disks(&config.host_root);
     let idle = classes.iter();
     let idle = idle.filter_map(|(name, class)| idle_weight(name, class, &devices, &undivided));
-    idle.map(|message| finding("disks", Severity::Warning, message)).collect()
+    idle.map(|message| Finding::warning("disks", message, WEIGHT_REMEDY)).collect()
 }
 
 /// What the groups around pods keep from containers.
 fn check_limits(topology: &Topology) -> Vec<Finding> {
-    let advice = "containers are placed within these; where that is not wanted, look at cpuset.cpus, cpuset.mems and AllowedCPUs of kubepods and the groups above it";
+    let remedy = "containers are placed within these; where that is not wanted, look at cpuset.cpus, cpuset.mems and AllowedCPUs of kubepods and the groups above it";
     let mut findings = Vec::new();
     if let Some(cpus) = topology.pods_cpus() {
         let message = format!(
-            "the cgroups around pods allow CPUs {cpus} and keep {} from containers; {advice}",
+            "the cgroups around pods allow CPUs {cpus} and keep {} from containers",
             topology.withheld()
         );
-        findings.push(finding("limits", Severity::Warning, message));
+        findings.push(Finding::warning("limits", message, remedy));
     }
     if let Some(mems) = topology.pods_mems() {
-        let message = format!("the cgroups around pods allow memory nodes {mems} only; {advice}");
-        findings.push(finding("limits", Severity::Warning, message));
+        let message = format!("the cgroups around pods allow memory nodes {mems} only");
+        findings.push(Finding::warning("limits", message, remedy));
     }
     findings
 }
@@ -209,8 +215,7 @@ const RESERVE: &str = "set reservedCpus to CPUs that are online, not isolated an
 fn check_reserved(config: &Config, topology: &Topology) -> Finding {
     let division = config.division();
     let failure = |error: &dyn std::fmt::Display| {
-        let message = format!("reservedCpus: {error}");
-        finding("reserved", Severity::Failure, message).with_remedy(RESERVE)
+        Finding::failure("reserved", format!("reservedCpus: {error}"), RESERVE)
     };
     if let Err(error) = division.check(topology) {
         return failure(&error);
@@ -221,31 +226,28 @@ fn check_reserved(config: &Config, topology: &Topology) -> Finding {
             if missing.is_subset(topology.offline()) =>
         {
             let message = format!("reservedCpus: {missing} are offline; others stand in for them");
-            finding("reserved", Severity::Warning, message).with_remedy(RESERVE)
+            Finding::warning("reserved", message, RESERVE)
         }
         Err(PoolsError::NothingLeft { .. }) if check_division(topology, &division).is_ok() => {
             let message = format!(
                 "reservedCpus: {reserved} are all that containers could have just now: other CPUs are offline or taken"
             );
-            finding("reserved", Severity::Warning, message).with_remedy(RESERVE)
+            Finding::warning("reserved", message, RESERVE)
         }
         Err(error) => failure(&error),
-        Ok(_) if reserved.is_empty() => finding(
+        Ok(_) if reserved.is_empty() => Finding::warning(
             "reserved",
-            Severity::Warning,
-            "no CPUs are reserved, so system pods share with all others; set reservedCpus to those that kubelet \
-             reserves (reservedSystemCPUs)",
+            "no CPUs are reserved, so system pods share with all others",
+            "set reservedCpus to those that kubelet reserves (reservedSystemCPUs)",
         ),
-        Ok(_) if reserved.intersects(&topology.withheld()) => finding(
-            "reserved",
-            Severity::Warning,
-            format!(
+        Ok(_) if reserved.intersects(&topology.withheld()) => {
+            let message = format!(
                 "reservedCpus: {} are not allowed to containers, so system pods cannot run there",
                 reserved.intersection(&topology.withheld())
-            ),
-        )
-        .with_remedy(RESERVE),
-        Ok(_) => finding("reserved", Severity::Ok, format!("CPUs {reserved}")),
+            );
+            Finding::warning("reserved", message, RESERVE)
+        }
+        Ok(_) => Finding::ok("reserved", format!("CPUs {reserved}")),
     }
 }
 
@@ -254,8 +256,7 @@ fn check_wants(config: &Config, topology: &Topology) -> Vec<Finding> {
     let requests = &config.requests;
     let lacks = |key: &str, what: &str| {
         let message = format!("requests.{key} has no effect: this machine has no {what}");
-        finding("requests", Severity::Warning, message)
-            .with_remedy("leave the key out, or use a machine that has it")
+        Finding::warning("requests", message, "leave the key out, or use a machine that has it")
     };
     let mut findings = Vec::new();
     if requests.prefer_isolated_cpus && topology.isolated().is_empty() {
@@ -287,28 +288,25 @@ fn check_rights(config: &Config) -> Finding {
         // The nearest directory that exists is the one in which the others would be made.
         let existing = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
         if let Err(error) = nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK) {
-            let message = format!(
-                "cannot write to {} ({error}); run as root, or choose other paths",
-                existing.display()
-            );
-            return finding("rights", Severity::Failure, message);
+            let message = format!("cannot write to {} ({error})", existing.display());
+            return Finding::failure("rights", message, "run as root, or choose other paths");
         }
     }
     if let Err(error) = find_group(&config.control_group) {
-        return finding("rights", Severity::Failure, format!("controlGroup: {error:#}"))
-            .with_remedy("set controlGroup to a group that there is, or leave it out");
+        let remedy = "set controlGroup to a group that there is, or leave it out";
+        return Finding::failure("rights", format!("controlGroup: {error:#}"), remedy);
     }
-    finding("rights", Severity::Ok, "sockets and journal can be written")
+    Finding::ok("rights", "sockets and journal can be written")
 }
 
 async fn check_runtime(config: &Config) -> Finding {
     let upstream = Upstream::new(config.runtime_socket.clone(), config.runtime_timeout);
     match upstream.version().await {
-        Ok(version) => {
-            finding("runtime", Severity::Ok, format!("{} {}", version.name, version.version))
+        Ok(version) => Finding::ok("runtime", format!("{} {}", version.name, version.version)),
+        Err(error) => {
+            let remedy = "start the runtime, or correct runtimeSocket";
+            Finding::failure("runtime", error.to_string(), remedy)
         }
-        Err(error) => finding("runtime", Severity::Failure, error.to_string())
-            .with_remedy("start the runtime, or correct runtimeSocket"),
     }
 }
 
@@ -340,13 +338,14 @@ mod tests {
             let found = check_topology(&config, &topology).into_iter();
             let wrong = found.filter(|it| it.severity != Severity::Ok);
             let lines =
-                wrong.map(|it| format!("{}: {}\n  {:?}\n", it.check, it.message, it.remedy));
+                wrong.map(|it| format!("{}: {}\n  {:?}\n", it.check, it.message, it.remedy()));
             lines.collect::<String>()
         };
         expect![[r#"
-            reserved: no CPUs are reserved, so system pods share with all others; set reservedCpus to those that kubelet reserves (reservedSystemCPUs)
-              None
-        "#]].assert_eq(&check("reservedCpus: ''"));
+            reserved: no CPUs are reserved, so system pods share with all others
+              Some("set reservedCpus to those that kubelet reserves (reservedSystemCPUs)")
+        "#]]
+        .assert_eq(&check("reservedCpus: ''"));
         expect![[r#"
             reserved: reservedCpus: reserved CPUs 9 are not online; this machine has 0-3
               Some("set reservedCpus to CPUs that are online, not isolated and allowed to pods, as kubelet's reservedSystemCPUs")
@@ -380,7 +379,7 @@ mod tests {
         assert_eq!(check(""), "");
         assert_eq!(check("blockIo: {classes: {slow: []}}"), "");
         expect![[r#"
-            Warning block I/O class "slow": its weight does nothing on vda: neither the scheduler bfq nor io.cost.qos divides there; choose bfq, or, where the kernel has io.cost.qos, a rule with these as Devices and a Weight, which switches it on
+            Warning block I/O class "slow": its weight does nothing on vda: neither the scheduler bfq nor io.cost.qos divides there
         "#]]
         .assert_eq(&check("blockIo: {classes: {slow: [{Weight: 50}]}}"));
     }

@@ -4,38 +4,35 @@ use std::path::Path;
 
 use bayplan_host::CGROUP_CONTROLLERS;
 
-use crate::finding::{Finding, Severity, finding};
+use crate::finding::Finding;
 
 /// The unified hierarchy, and the cpuset controller in it.
 pub(crate) fn check_cgroups(root: &Path) -> Finding {
     let path = root.join(CGROUP_CONTROLLERS);
     match std::fs::read_to_string(&path) {
         Ok(text) if text.split_whitespace().any(|name| name == "cpuset") => {
-            finding("cgroups", Severity::Ok, "cgroup v2 with the cpuset controller")
+            Finding::ok("cgroups", "cgroup v2 with the cpuset controller")
         }
-        Ok(text) => finding(
+        Ok(text) => Finding::failure(
             "cgroups",
-            Severity::Failure,
             format!("{} is `{}` and lacks cpuset", path.display(), text.trim()),
-        )
-        .with_remedy(
             "start the kernel with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), and without cgroup_disable=cpuset",
         ),
-        Err(error) => finding(
+        Err(error) => Finding::warning(
             "cgroups",
-            Severity::Warning,
             format!(
                 "no unified cgroup v2 hierarchy ({}: {error}); CPU sets still work through the runtime",
                 path.display()
             ),
-        )
-        .with_remedy("start the kernel with cgroup v2 (systemd.unified_cgroup_hierarchy=1)"),
+            "start the kernel with cgroup v2 (systemd.unified_cgroup_hierarchy=1)",
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::Severity;
 
     fn check_with(controllers: Option<&str>, expected: Severity) {
         let root = tempfile::tempdir().unwrap();

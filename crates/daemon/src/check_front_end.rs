@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bayplan_nri::events::parse_version;
 
 use crate::config::{Config, FrontEnd};
-use crate::finding::{Finding, Severity, finding};
+use crate::finding::Finding;
 use crate::neighbours::kubelet_endpoint;
 use bayplan_node::status::{FrontEndStatus, Status};
 
@@ -30,14 +30,11 @@ pub(crate) fn check_front_end(config: &Config, status: Option<&Status>) -> Vec<F
 fn check_socket(socket: &Path) -> Finding {
     let path = socket.display();
     match UnixStream::connect(socket) {
-        Ok(_) => finding("nri", Severity::Ok, format!("the runtime takes plugins at {path}")),
-        Err(why) => finding(
+        Ok(_) => Finding::ok("nri", format!("the runtime takes plugins at {path}")),
+        Err(why) => Finding::failure(
             "nri",
-            Severity::Failure,
-            format!(
-                "the runtime takes no plugins at {path} ({why}): containerd 1.7 needs `disable = false` in [plugins.\"io.containerd.nri.v1.nri\"], \
-                 CRI-O enable_nri = true; or set nri.socket"
-            ),
+            format!("the runtime takes no plugins at {path} ({why})"),
+            "containerd 1.7 needs `disable = false` in [plugins.\"io.containerd.nri.v1.nri\"], CRI-O enable_nri = true; or set nri.socket",
         ),
     }
 }
@@ -63,7 +60,7 @@ pub(crate) fn check_kubelet_sockets(config: &Config) -> Vec<Finding> {
             Ok(_) => format!("kubelet tells of {what} at {path}"),
             Err(why) => format!("kubelet does not tell of {what} at {path} ({why}): {without}"),
         };
-        Some(finding("kubelet", Severity::Ok, text))
+        Some(Finding::ok("kubelet", text))
     };
     rows.into_iter().filter_map(look).collect()
 }
@@ -75,28 +72,30 @@ fn check_registration(front_end: &FrontEndStatus, config: &Config) -> Vec<Findin
         let why = front_end.problem.as_deref().unwrap_or("it has not been tried");
         let message = format!("the daemon is not registered as a plugin: {why}");
         let remedy = "enable NRI in the runtime's configuration, or set frontEnd: cri";
-        return vec![finding("nri", Severity::Failure, message).with_remedy(remedy)];
+        return vec![Finding::failure("nri", message, remedy)];
     }
     let nri = front_end.nri_version.as_deref().unwrap_or("before 0.12");
     let limit = front_end.request_timeout_ms.map_or("?".to_owned(), |it| format!("{it} ms"));
     let message =
         format!("registered with {runtime}, NRI {nri}, which waits {limit} for an answer");
-    let mut findings = vec![finding("nri", Severity::Ok, message)];
+    let mut findings = vec![Finding::ok("nri", message)];
     let granted = front_end.request_timeout_ms.map(|it| u128::from(it) * 3 / 4);
     if granted.is_some_and(|it| it < config.decision_timeout.as_millis()) {
         let message = format!(
-            "decisionTimeout is {:?}, but the runtime waits {limit} for a plugin, so decisions may take {} ms; plugin_request_timeout of the runtime sets that",
+            "decisionTimeout is {:?}, but the runtime waits {limit} for a plugin, so decisions may take {} ms",
             config.decision_timeout,
             granted.unwrap_or_default()
         );
-        findings.push(finding("nri", Severity::Warning, message));
+        let remedy = "raise plugin_request_timeout of the runtime, or lower decisionTimeout";
+        findings.push(Finding::warning("nri", message, remedy));
     }
     findings.extend(check_other_plugins(front_end));
     if !is_lock_safe(front_end.nri_version.as_deref()) {
         let message = format!(
-            "NRI {nri} of {runtime} can block for ever when a plugin updates containers unasked (fixed in 0.12.1); Bayplan does not, so look at other plugins"
+            "NRI {nri} of {runtime} can block for ever when a plugin updates containers unasked (fixed in 0.12.1); Bayplan does not"
         );
-        findings.push(finding("nri", Severity::Warning, message));
+        let remedy = "use a runtime with a newer NRI, or no other plugin that does so";
+        findings.push(Finding::warning("nri", message, remedy));
     }
     findings
 }
@@ -107,11 +106,11 @@ fn check_other_plugins(front_end: &FrontEndStatus) -> Vec<Finding> {
     for plugin in &front_end.other_plugins {
         let (name, sets) = (&plugin.name, plugin.sets.join(" and "));
         findings.push(match sets.as_str() {
-            "" => finding("nri", Severity::Ok, format!("the plugin {name} sets no CPU sets")),
-            sets => finding(
+            "" => Finding::ok("nri", format!("the plugin {name} sets no CPU sets")),
+            sets => Finding::warning(
                 "nri",
-                Severity::Warning,
-                format!("the plugin {name} sets {sets}, too: a container for which both do so is not created; use one of them"),
+                format!("the plugin {name} sets {sets}, too: a container for which both do so is not created"),
+                "use one of them",
             ),
         });
     }
@@ -120,7 +119,8 @@ fn check_other_plugins(front_end: &FrontEndStatus) -> Vec<Finding> {
             "the runtime has taken back {} creations after Bayplan had answered, the last one at {} of {}: {}",
             it.times, it.at, it.container, it.why
         );
-        findings.push(finding("nri", Severity::Warning, message));
+        let remedy = "see the runtime's log of that time; where another plugin is the reason, use one of them";
+        findings.push(Finding::warning("nri", message, remedy));
     }
     findings
 }
@@ -141,11 +141,10 @@ pub(crate) fn kubelet_at_proxy(config: &Config) -> Option<String> {
 
 fn check_kubelet(config: &Config) -> Option<Finding> {
     let endpoint = kubelet_at_proxy(config)?;
-    let message = format!(
-        "kubelet calls {endpoint}, where nothing answers with frontEnd: nri; set its containerRuntimeEndpoint to unix://{}",
-        config.runtime_socket.display()
-    );
-    Some(finding("nri", Severity::Failure, message))
+    let message = format!("kubelet calls {endpoint}, where nothing answers with frontEnd: nri");
+    let runtime = config.runtime_socket.display();
+    let remedy = format!("set kubelet's containerRuntimeEndpoint to unix://{runtime}");
+    Some(Finding::failure("nri", message, remedy))
 }
 
 #[cfg(test)]
@@ -252,7 +251,7 @@ warning: the runtime has taken back 3 creations after Bayplan had answered, the 
     fn a_socket_without_a_runtime_is_a_failure_with_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let found = check_socket(&dir.path().join("nri.sock"));
-        assert_eq!(found.severity, Severity::Failure);
-        assert!(found.message.contains("disable = false"), "{}", found.message);
+        assert_eq!(found.severity, crate::finding::Severity::Failure);
+        assert!(found.in_words().contains("disable = false"), "{found:?}");
     }
 }

@@ -7,7 +7,7 @@ use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 
 use crate::config::Config;
-use crate::finding::{Finding, Severity, finding};
+use crate::finding::Finding;
 
 /// What is odd about the types of groups on this machine.
 pub(crate) fn check_groups(config: &Config, topology: &Topology) -> Vec<Finding> {
@@ -18,15 +18,16 @@ pub(crate) fn check_groups(config: &Config, topology: &Topology) -> Vec<Finding>
         return Vec::new();
     };
     let types = &config.groups;
-    let mut messages: Vec<String> =
+    let mut found: Vec<Finding> =
         types.iter().flat_map(|kind| of_type(kind, &pools, topology)).collect();
-    messages.extend(too_many(types, &pools));
-    messages.extend(without_members(types));
-    let found = messages.into_iter();
-    found.map(|message| finding("groups", Severity::Warning, message)).collect()
+    let odd = |message, remedy| Finding::warning("groups", message, remedy);
+    found.extend(too_many(types, &pools).map(|it| odd(it, "lower sizes or `min` of instances")));
+    let order = "put it before that one, or give it no members";
+    found.extend(without_members(types).into_iter().map(|it| odd(it, order)));
+    found
 }
 
-fn of_type(kind: &GroupType, pools: &Pools, topology: &Topology) -> Vec<String> {
+fn of_type(kind: &GroupType, pools: &Pools, topology: &Topology) -> Vec<Finding> {
     let name = &kind.name;
     let has = pools.allocatable().len();
     match &kind.size {
@@ -37,14 +38,19 @@ fn of_type(kind: &GroupType, pools: &Pools, topology: &Topology) -> Vec<String> 
             let taken = listed.intersection(topology.cpus()).difference(&had(kind, lists, pools));
             let told = [(missing, "not online here"), (taken, "reserved, or not for containers")];
             let told = told.into_iter().filter(|(cpus, _)| !cpus.is_empty());
-            let text = |(cpus, why)| {
-                format!("CPUs {cpus} in the list of `{name}` are {why}; its group is smaller")
+            let odd = |(cpus, why)| {
+                let message =
+                    format!("CPUs {cpus} in the list of `{name}` are {why}; its group is smaller");
+                Finding::warning("groups", message, "list CPUs that containers can have")
             };
-            told.map(text).collect()
+            told.map(odd).collect()
         }
-        Size::Requests { min: least, .. } | Size::Fixed(least) if *least > has => vec![format!(
-            "a group of `{name}` needs {least} CPUs, and containers can have {has} here: there will be none"
-        )],
+        Size::Requests { min: least, .. } | Size::Fixed(least) if *least > has => {
+            let message = format!(
+                "a group of `{name}` needs {least} CPUs, and containers can have {has} here: there will be none"
+            );
+            vec![Finding::warning("groups", message, "lower its size, or reserve fewer CPUs")]
+        }
         Size::Requests { .. } | Size::Fixed(_) | Size::Domain(_) => Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use bayplan_enforcement::speed_select::SpeedSelectWish;
 use bayplan_types::{CorePower, NoCorePower, PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect};
 
 use crate::config::{Config, CpuClasses};
-use crate::finding::{Finding, Severity, finding};
+use crate::finding::Finding;
 use crate::node_kernel::{Asked, ask_speed_select};
 
 const REMEDY: &str =
@@ -35,8 +35,8 @@ fn found(asked: &Asked, classes: &CpuClasses) -> Finding {
         Some(said).filter(|it| !it.is_empty()).into_iter().chain(lacks).collect();
     let message = all.join("; ");
     match is_short {
-        true => finding("speed-select", Severity::Warning, message).with_remedy(REMEDY),
-        false => finding("speed-select", Severity::Ok, message),
+        true => Finding::warning("speed-select", message, REMEDY),
+        false => Finding::ok("speed-select", message),
     }
 }
 
@@ -105,6 +105,7 @@ mod tests {
     use bayplan_enforcement::power::PowerClass;
 
     use super::*;
+    use crate::finding::Severity;
 
     /// Core power of two power domains, with turbo frequency on in the first.
     fn here(powers: [Option<CorePower>; 2]) -> SpeedSelect {

@@ -1,5 +1,7 @@
 //! What was found of a node: a value that `bayplan check`, the log and the metrics share.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 /// How bad a finding is.
@@ -21,30 +23,48 @@ pub struct Finding {
     pub check: &'static str,
     /// How it is.
     pub severity: Severity,
-    /// What was found; for most of what is not as it should be, also what to do.
+    /// What was found.
     pub message: String,
-    /// What mends it, where the message does not say so.
+    /// What mends it; only what is as it should be has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<&'static str>,
+    remedy: Option<Cow<'static, str>>,
 }
 
 impl Finding {
-    /// Without a remedy.
-    pub fn new(check: &'static str, severity: Severity, message: String) -> Finding {
-        Finding { check, severity, message, remedy: None }
+    /// As it should be.
+    pub fn ok(check: &'static str, message: impl Into<String>) -> Finding {
+        Finding { check, severity: Severity::Ok, message: message.into(), remedy: None }
     }
 
-    /// With what mends it.
-    #[must_use]
-    pub fn with_remedy(self, remedy: &'static str) -> Finding {
-        Finding { remedy: Some(remedy), ..self }
+    /// Works, but not as well as it could with the remedy.
+    pub fn warning(
+        check: &'static str,
+        message: impl Into<String>,
+        remedy: impl Into<Cow<'static, str>>,
+    ) -> Finding {
+        let (severity, remedy) = (Severity::Warning, Some(remedy.into()));
+        Finding { check, severity, message: message.into(), remedy }
     }
-}
 
-pub(crate) fn finding(
-    check: &'static str,
-    severity: Severity,
-    message: impl Into<String>,
-) -> Finding {
-    Finding::new(check, severity, message.into())
+    /// Does not work without the remedy.
+    pub fn failure(
+        check: &'static str,
+        message: impl Into<String>,
+        remedy: impl Into<Cow<'static, str>>,
+    ) -> Finding {
+        Finding { severity: Severity::Failure, ..Finding::warning(check, message, remedy) }
+    }
+
+    /// What mends it.
+    pub fn remedy(&self) -> Option<&str> {
+        self.remedy.as_deref()
+    }
+
+    /// In one line, with the remedy.
+    pub fn in_words(&self) -> String {
+        match &self.remedy {
+            Some(remedy) => format!("{}; {remedy}", self.message),
+            None => self.message.clone(),
+        }
+    }
 }

@@ -13,7 +13,7 @@ use bayplan_types::CpuSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::check_cgroups::check_cgroups;
-use crate::finding::{Finding, Severity, finding};
+use crate::finding::{Finding, Severity};
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::tasks::blocking;
@@ -28,62 +28,73 @@ struct Pinner {
     program: &'static str,
     what: &'static str,
     severity: Severity,
-    advice: &'static str,
+    effect: &'static str,
+    remedy: &'static str,
 }
 
-const FIGHT: &str = "it and bayplan would both write CPU sets; run one of them";
+const FIGHT: &str = "it and bayplan would both write CPU sets";
+const ONE: &str = "run one of them on this node";
 const MAY_FIGHT: &str =
-    "where its features that write CPU sets are on, it and bayplan fight over them; turn them off";
+    "where its features that write CPU sets are on, it and bayplan fight over them";
+const OFF: &str = "turn its features that write CPU sets off";
 
 const PINNERS: [Pinner; 8] = [
     Pinner {
         program: "nri-resource-policy-topology-aware",
         what: "nri-plugins",
         severity: Severity::Failure,
-        advice: FIGHT,
+        effect: FIGHT,
+        remedy: ONE,
     },
     Pinner {
         program: "nri-resource-policy-balloons",
         what: "nri-plugins",
         severity: Severity::Failure,
-        advice: FIGHT,
+        effect: FIGHT,
+        remedy: ONE,
     },
     Pinner {
         program: "nri-resource-policy-template",
         what: "nri-plugins",
         severity: Severity::Failure,
-        advice: FIGHT,
+        effect: FIGHT,
+        remedy: ONE,
     },
     Pinner {
         program: "cri-resmgr",
         what: "CRI Resource Manager",
         severity: Severity::Failure,
-        advice: FIGHT,
+        effect: FIGHT,
+        remedy: ONE,
     },
     Pinner {
         program: "koordlet",
         what: "Koordinator's agent",
         severity: Severity::Warning,
-        advice: MAY_FIGHT,
+        effect: MAY_FIGHT,
+        remedy: OFF,
     },
     Pinner {
         program: "koord-runtime-proxy",
         what: "Koordinator's runtime proxy",
         severity: Severity::Warning,
-        advice: MAY_FIGHT,
+        effect: MAY_FIGHT,
+        remedy: OFF,
     },
     Pinner {
         program: "katalyst-agent",
         what: "Katalyst's agent",
         severity: Severity::Warning,
-        advice: MAY_FIGHT,
+        effect: MAY_FIGHT,
+        remedy: OFF,
     },
     Pinner {
         program: "dracpu",
         what: "the DRA CPU driver",
         severity: Severity::Warning,
-        advice: "CPUs that are claimed of it are left alone, and so are the containers that claim them; but it also writes the CPU \
-                 sets of all others, so use one of the two",
+        effect: "CPUs that are claimed of it are left alone, and so are the containers that claim them; but it also writes the CPU \
+                 sets of all others",
+        remedy: ONE,
     },
 ];
 
@@ -96,28 +107,27 @@ pub(crate) fn check_neighbours(root: &Path) -> Vec<Finding> {
     let mut findings = check_kubelet(root, lines.iter().find(|line| line.program == KUBELET));
     match &read {
         Ok(lines) => findings.extend(check_pinners(lines)),
-        Err(error) => findings.push(finding(
-            "pinner",
-            Severity::Warning,
-            format!(
+        Err(error) => {
+            let proc = root.join("proc");
+            let message = format!(
                 "{} cannot be listed ({error}), so other programs are not seen",
-                root.join("proc").display()
-            ),
-        )),
+                proc.display()
+            );
+            findings.push(Finding::warning("pinner", message, "mount the node's proc there"));
+        }
     }
     findings.push(match read_claimed_cpus(root) {
         Ok(none) if none.is_empty() => {
-            finding("claims", Severity::Ok, "no CPUs are claimed of the DRA CPU driver")
+            Finding::ok("claims", "no CPUs are claimed of the DRA CPU driver")
         }
-        Ok(cpus) => finding(
+        Ok(cpus) => Finding::ok(
             "claims",
-            Severity::Ok,
             format!("CPUs {cpus} are claimed of the DRA CPU driver, and left alone"),
         ),
-        Err(error) => finding(
+        Err(error) => Finding::warning(
             "claims",
-            Severity::Warning,
             format!("{:#}; which CPUs are claimed is not known", anyhow::Error::new(error)),
+            "let the DRA CPU driver write the file anew, or remove it where that driver is gone",
         ),
     });
     findings
@@ -126,12 +136,16 @@ pub(crate) fn check_neighbours(root: &Path) -> Vec<Finding> {
 fn check_pinners(lines: &[CommandLine]) -> Vec<Finding> {
     let runs = |pinner: &&Pinner| lines.iter().any(|line| line.program == pinner.program);
     let found = PINNERS.iter().filter(runs).map(|pinner| {
-        let Pinner { program, what, severity, advice } = pinner;
-        finding("pinner", *severity, format!("{program} runs ({what}): {advice}"))
+        let Pinner { program, what, severity, effect, remedy } = pinner;
+        let message = format!("{program} runs ({what}): {effect}");
+        match severity {
+            Severity::Failure => Finding::failure("pinner", message, *remedy),
+            _ => Finding::warning("pinner", message, *remedy),
+        }
     });
     let found: Vec<Finding> = found.collect();
     match found.is_empty() {
-        true => vec![finding("pinner", Severity::Ok, "no other program that writes CPU sets runs")],
+        true => vec![Finding::ok("pinner", "no other program that writes CPU sets runs")],
         false => found,
     }
 }
@@ -219,33 +233,31 @@ fn check_manager(root: &Path, arguments: &[String], manager: &Manager) -> Findin
     let started = flag(arguments, manager.flag).map(str::to_owned);
     match running.or(started).or(configured) {
         Some(policy) if policy.eq_ignore_ascii_case("none") => {
-            finding(check, Severity::Ok, format!("{key} is {policy}"))
+            Finding::ok(check, format!("{key} is {policy}"))
         }
-        Some(policy) => finding(
-            check,
-            Severity::Failure,
-            format!(
-                "{key} is {policy}, so kubelet and bayplan would both write CPU sets; stop kubelet, set it to none, \
-                 remove {} and start kubelet{}",
-                dir.join(state).display(),
-                match given.is_empty() {
-                    true => String::new(),
-                    false => format!(
-                        ". Kubelet has given CPUs {given} to containers; these keep them where they had them before bayplan came, \
-                         and otherwise bayplan gives them others"
-                    ),
-                }
-            ),
-        ),
-        None => finding(
-            check,
-            Severity::Warning,
-            format!(
-                "neither {} nor {} can be read; make sure that {key} is none",
-                config.display(),
-                dir.join(state).display()
-            ),
-        ),
+        Some(policy) => {
+            let given = match given.is_empty() {
+                true => String::new(),
+                false => format!(
+                    ". Kubelet has given CPUs {given} to containers; these keep them where they had them before bayplan came, \
+                     and otherwise bayplan gives them others"
+                ),
+            };
+            let message = format!(
+                "{key} is {policy}, so kubelet and bayplan would both write CPU sets{given}"
+            );
+            let state = dir.join(state);
+            let remedy = format!(
+                "stop kubelet, set {key} to none, remove {} and start kubelet",
+                state.display()
+            );
+            Finding::failure(check, message, remedy)
+        }
+        None => {
+            let (config, state) = (config.display(), dir.join(state));
+            let message = format!("neither {config} nor {} can be read", state.display());
+            Finding::warning(check, message, format!("make sure that {key} is none"))
+        }
     }
 }
 
@@ -265,12 +277,12 @@ fn check_parents<'a>(parents: impl Iterator<Item = &'a str>) -> Option<Finding> 
     let check = "cgroup-driver";
     match names.as_slice() {
         [] => None,
-        [one] => Some(finding(check, Severity::Ok, format!("kubelet's cgroup driver is {one}"))),
-        _ => Some(finding(
+        [one] => Some(Finding::ok(check, format!("kubelet's cgroup driver is {one}"))),
+        _ => Some(Finding::warning(
             check,
-            Severity::Warning,
             "containers have cgroups of both drivers, cgroupfs and systemd: kubelet's cgroupDriver was changed while they ran. They keep \
-             their places; make those of the old driver anew, for example by draining the node",
+             their places",
+            "make containers of the old driver anew, for example by draining the node",
         )),
     }
 }
@@ -307,8 +319,9 @@ pub(crate) async fn watch_neighbours(root: PathBuf, inbox: Inbox, metrics: Arc<M
         if let Some(Answer::Status(status)) = inbox.ask(Event::Status).await {
             findings.extend(check_driver(&status));
         }
-        for Finding { check, severity, message, .. } in known.news(&findings) {
-            match severity {
+        for found in known.news(&findings) {
+            let (check, message) = (found.check, found.in_words());
+            match found.severity {
                 Severity::Ok => tracing::info!(check, "{message}"),
                 Severity::Warning | Severity::Failure => tracing::warn!(check, "{message}"),
             }
@@ -439,8 +452,8 @@ mod tests {
 
     #[test]
     fn what_was_said_is_not_said_again() {
-        let good = finding("pinner", Severity::Ok, "well");
-        let bad = finding("pinner", Severity::Warning, "not well");
+        let good = Finding::ok("pinner", "well");
+        let bad = Finding::warning("pinner", "not well", "mend it");
         let findings = [good.clone(), bad.clone()];
         assert_eq!(Known::default().news(&findings), [&bad]);
         assert_eq!(Known(Some(vec![bad.clone()])).news(&findings), [&good]);

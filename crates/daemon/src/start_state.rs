@@ -17,7 +17,7 @@ use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
 
-use crate::check::isolated_reserved;
+use crate::check::{ISOLATED, isolated_reserved};
 use crate::config::{Config, FrontEnd};
 use crate::enforcer::{BOOT_ID, Enforcer, Originals, RestoredFiles, tell_lost};
 use crate::event_loop::tell;
@@ -50,7 +50,7 @@ fn pools_at_start(
         );
     }
     if let Some(message) = isolated_reserved(topology, reserved) {
-        tracing::warn!("{message}");
+        tracing::warn!("{message}; {ISOLATED}");
     }
     Ok(pools)
 }

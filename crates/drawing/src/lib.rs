@@ -14,5 +14,5 @@ pub use map::{LABEL_COLUMNS, MapLine, map_lines, render_map};
 pub use outline::{
     Distances, Outline, OutlineBox, OutlineCore, OutlineDevice, OutlineMark, OutlineMemory, outline,
 };
-pub use picture::{Seat, render_dot, render_svg, render_titled_svg};
+pub use picture::{Seat, render_svg, render_titled_svg};
 pub use tree::render_tree;

@@ -14,7 +14,6 @@
 mod block;
 mod cells;
 pub(crate) mod devices;
-mod dot;
 mod layout;
 mod legend;
 pub(crate) mod machine;
@@ -33,7 +32,6 @@ mod text;
 
 use bayplan_types::CpuId;
 
-pub use dot::render_dot;
 pub use seating::Seat;
 
 use crate::picture::layout::{Layout, lay_out};

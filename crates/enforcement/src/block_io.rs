@@ -112,11 +112,15 @@ pub fn settings_for_block_io(
         .cloned()
         .collect();
     let used = used.into_iter().filter_map(|name| classes.get_key_value(name));
-    problems.extend(used.filter_map(|(name, class)| idle_weight(name, class, devices, &left)));
+    let idle = used.filter_map(|(name, class)| idle_weight(name, class, devices, &left));
+    problems.extend(idle.map(|problem| format!("{problem}; {WEIGHT_REMEDY}")));
     (settings, problems.into_iter().collect())
 }
 
-/// Why the weight that a class has for all disks that none of its rules names does nothing on some of them, and what to do.
+/// What mends a weight that does nothing.
+pub const WEIGHT_REMEDY: &str = "choose bfq, or, where the kernel has io.cost.qos, a rule with these as Devices and a Weight, which switches it on";
+
+/// Why the weight that a class has for all disks that none of its rules names does nothing on some of them.
 pub fn idle_weight(
     name: &str,
     class: &BlockIoClass,
@@ -130,8 +134,7 @@ pub fn idle_weight(
         undivided.iter().filter(|disk| !is_named(disk)).map(|disk| disk.name.as_str()).collect();
     let disks = Some(disks.join(", ")).filter(|disks| !disks.is_empty())?;
     Some(format!(
-        "block I/O class \"{name}\": its weight does nothing on {disks}: neither the scheduler bfq nor io.cost.qos divides there; choose bfq, or, \
-         where the kernel has io.cost.qos, a rule with these as Devices and a Weight, which switches it on"
+        "block I/O class \"{name}\": its weight does nothing on {disks}: neither the scheduler bfq nor io.cost.qos divides there"
     ))
 }
 

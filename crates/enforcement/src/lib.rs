@@ -26,7 +26,7 @@ pub use author::{Author, Told, author_of};
 pub use best_effort::{BudgetPolicy, NodeUse, next_budget};
 pub use block_io::{
     BlockDevice, BlockIoClass, BlockIoMember, BlockIoRule, CgroupFiles, ResolvedDevices,
-    idle_weight, settings_for_block_io,
+    WEIGHT_REMEDY, idle_weight, settings_for_block_io,
 };
 pub use cgroup::{
     BatchWants, CgroupWants, CpuQuota, MemoryQos, MemoryWants, burst_slot, settings_for_cgroups,
