@@ -141,10 +141,6 @@ fn what_is_no_pod_is_told_with_its_place() {
 }
 
 /// What the command prints.
-fn simulated(machine: &str, text: &str) -> String {
-    simulated_under(&Config::default(), machine, text)
-}
-
 fn simulated_under(config: &Config, machine: &str, text: &str) -> String {
     let topology = derive(&parse_machine(machine).unwrap()).unwrap();
     let state = new_state(config, &topology).unwrap();
@@ -195,38 +191,62 @@ spec:
     .assert_eq(&told.chain(warned).collect::<Vec<_>>().join("\n"));
 }
 
-const COMMAND: &str = "$ bayplan simulate --machine '";
+const COMMAND: &str = "$ bayplan simulate ";
+const WITH_CONFIG: &str = "--config node.yaml ";
 
-/// A page with pods in blocks of YAML, each followed by a block with the command and its output. `UPDATE_EXPECT=1` rewrites these.
-#[test]
-fn every_recipe_is_placed_as_its_page_says() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipes.md");
+/// A page of `docs` with pods in blocks of YAML, and below a block with the command and its output: at least so many. The configuration `node.yaml` is the last block of YAML before the pod that is none.
+/// `UPDATE_EXPECT=1` rewrites the outputs.
+#[track_caller]
+fn check_page(name: &str, least: usize) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     let page = fs::read_to_string(&path).unwrap();
-    let (mut again, mut pod, mut rest) = (String::new(), String::new(), page.as_str());
+    let (mut pod, mut config) = ("", "");
+    let (mut again, mut rest) = (String::new(), page.as_str());
     let mut count = 0;
     while let Some((before, block)) = rest.split_once("\n```") {
         let (language, block) = block.split_once('\n').unwrap();
         let (content, after) = block.split_once("```\n").unwrap();
-        let shown = match language {
-            "yaml" => {
-                content.clone_into(&mut pod);
-                content.to_owned()
-            }
-            _ => {
+        let mut shown = content.to_owned();
+        match language {
+            "yaml" if content.lines().any(|line| line.starts_with("kind: ")) => pod = content,
+            "yaml" => config = content,
+            "console" => {
                 let command = content.lines().next().unwrap();
-                let machine = command.strip_prefix(COMMAND).unwrap();
-                let machine = machine.strip_suffix("' pod.yaml").unwrap();
+                shown = format!("{command}\n{}", run_command(command, config, pod));
                 count += 1;
-                format!("{command}\n{}", simulated(machine, &pod))
             }
-        };
+            _ => {}
+        }
         again.push_str(&format!("{before}\n```{language}\n{shown}```\n"));
         rest = after;
     }
     again.push_str(rest);
-    assert!(count >= 7, "{count} recipes");
+    assert!(count >= least, "{name}: {count} pods");
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(&path, &again).unwrap();
     }
     assert_eq!(fs::read_to_string(&path).unwrap(), again, "UPDATE_EXPECT=1 rewrites it");
+}
+
+/// What a command of a page prints.
+fn run_command(command: &str, config: &str, pod: &str) -> String {
+    let arguments = command.strip_prefix(COMMAND).unwrap();
+    let (config, arguments) = match arguments.strip_prefix(WITH_CONFIG) {
+        Some(rest) => (parse_config(Path::new("node.yaml"), config).unwrap(), rest),
+        None => (Config::default(), arguments),
+    };
+    let machine = arguments.strip_prefix("--machine '").unwrap();
+    simulated_under(&config, machine.strip_suffix("' pod.yaml").unwrap(), pod)
+}
+
+#[test]
+fn every_recipe_is_placed_as_its_page_says() {
+    check_page("recipes.md", 7);
+}
+
+#[test]
+fn every_guide_has_a_pod_that_is_placed_as_it_says() {
+    for name in ["groups.md", "placement.md", "resctrl.md", "kernel-files.md", "colocation.md"] {
+        check_page(name, 1);
+    }
 }
