@@ -22,14 +22,14 @@ const FIELDS: [(&str, &str); 12] = [
     ("sstClosID", "clos"),
 ];
 
+const PUBLISHED: &str =
+    "`bayplan agent --publish power-classes` offers every class as `power.intel.com/CLASS`";
+
 /// Why a field has no counterpart.
 fn why_lost(field: &str) -> &'static str {
     match field.to_ascii_lowercase().as_str() {
         "pctpriority" | "pctminfreq" | "pctmaxfreq" => {
             "name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`"
-        }
-        "publishextendedresource" => {
-            "no extended resource is published; pods name a class by annotation"
         }
         _ => "no field of a CPU class that is known here",
     }
@@ -62,6 +62,9 @@ pub(super) fn cpu_class(walk: &mut Walk<'_>, place: &Place, name: &str, class: &
         match known {
             _ if field.eq_ignore_ascii_case("name") => {
                 walk.note(&below, value, Fate::Taken(format!("cpuClasses.classes.{name}")));
+            }
+            _ if field.eq_ignore_ascii_case("publishExtendedResource") => {
+                walk.note(&below, value, Fate::holds(PUBLISHED));
             }
             // Zero is Go's word for a frequency that is not set.
             Some((_, ours)) if is_unset(ours, value) => {

@@ -48,7 +48,7 @@ pub(super) const COMMON: &[Rule] = &[
     ("instrumentation.tracingCollector", Lost(TRACING)),
     ("instrumentation.metricsExporter", Lost("metrics are scraped, not sent")),
     ("instrumentation.logExporter", Lost("the log goes to the journal of systemd")),
-    ("agent.nodeResourceTopology", Lost("`bayplan agent --publish node-topology` does it")),
+    ("agent.nodeResourceTopology", Holds("`bayplan agent --publish node-topology` does it")),
     ("agent.podResourceAPI", Holds("devices are read from the container's own request")),
 ];
 
