@@ -446,9 +446,9 @@ fn containers_are_placed_near_the_cards_that_gas_has_chosen() {
 fn with_gpus_of_one_node_only_that_node_will_do() {
     const LINE: &str = "pack:2 numa:1 core:4 gpu:1";
     const CARD: (&str, &str) = ("gas-container-cards", "card1");
+    const SINGLE: &[(&str, &str)] = &[CARD, ("gas-allocate-single-numa", "true")];
     let first = || ask("a", "3", &[CARD]);
     check(LINE, &[first(), ask("b", "2", &[CARD])], expect![[r#""#]]);
-    const SINGLE: &[(&str, &str)] = &[CARD, ("gas-allocate-single-numa", "true")];
     check(LINE, &[first(), ask("b", "2", SINGLE)], expect![[r#""#]]);
 }
 
