@@ -374,7 +374,7 @@ fn what_run_refuses_a_check_refuses_with_the_same_words_and_places() {
     check_refusal(
         "cpuClasses:\n  classes:\n    fast: {minFreq: 3GHz, maxFreq: 2GHz}\n",
         expect![
-            "FILE:3:21: `cpuClasses.classes.fast.minFreq` is 3000MHz, above `maxFreq`, 2000MHz; expected at most that"
+            "FILE:3:21: `cpuClasses.classes.fast`: `minFreq` is 3000MHz, above `maxFreq`, 2000MHz; expected at most that"
         ],
     );
     check_refusal(

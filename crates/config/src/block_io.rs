@@ -1,7 +1,5 @@
 //! The key `blockIo.classes`, in the form of goresctrl and CRI Resource Manager. In: a tree of the file. Out: classes, or every mistake in them.
 
-use std::collections::BTreeMap;
-
 use bayplan_enforcement::{BlockIoClass, BlockIoRule};
 use bayplan_workload::annotations::parse_quantity;
 use serde_json::{Map, Value as Json, json};
@@ -120,16 +118,11 @@ fn rule(class: &str, node: &Node, errors: &mut Vec<ConfigError>) -> BlockIoRule 
         fields.wrong(node.at, "expected lines of `key: value` in a rule".to_owned());
     }
     let known = OTHERS.into_iter().chain(RATES.iter().map(|(name, _)| *name));
-    let known: Vec<&str> = known.collect();
-    let mut spellings = BTreeMap::new();
-    for (at, key, value) in fields.entries() {
-        // As goresctrl, in any case.
-        let name = known.iter().find(|it| it.eq_ignore_ascii_case(&key));
-        let before = name.and_then(|name| spellings.insert(*name, key.clone()));
-        if before.is_some_and(|before| before != key) {
-            fields.wrong(at, format!("duplicate key `{key}`"));
-        }
-        match name.copied().unwrap_or_default() {
+    let known: Vec<&'static str> = known.collect();
+    // As goresctrl, in any case.
+    let name_of = |key: &str| known.iter().find(|it| it.eq_ignore_ascii_case(key)).copied();
+    for (name, (at, key, value)) in fields.entries_by_name(name_of) {
+        match name {
             "Devices" => rule.devices = devices(&mut fields, value),
             "Weight" => {
                 let weight = number(&mut fields, "Weight", value, WEIGHT_MAX, "1 to 1000");

@@ -1,12 +1,20 @@
 //! Reads the keys of a mapping. In: a mapping of the file. Out: values; every mistake with its place, a key that stands twice among them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use bayplan_workload::annotations::Words;
 
 use crate::errors::ConfigError;
 use crate::kind::Field;
 use crate::yaml::{Node, Position, Value};
+
+/// A key where it stands, and its value.
+pub(crate) type Entry<'a> = (Position, String, &'a Node);
+
+const LINES: &str = "lines of `key: value`";
 
 /// The fields of one mapping.
 pub(crate) struct Fields<'a> {
@@ -38,16 +46,54 @@ impl<'a> Fields<'a> {
         self.wrong(at, format!("unknown key `{key}`; known are {}", known.join(", ")));
     }
 
+    /// How many mistakes there are so far.
+    pub(crate) fn mistakes(&self) -> usize {
+        self.errors.len()
+    }
+
     /// Keys and values; what is no mapping is a mistake, and so is a key that stands twice.
-    pub(crate) fn entries(&mut self) -> Vec<(Position, String, &'a Node)> {
+    pub(crate) fn entries(&mut self) -> Vec<Entry<'a>> {
+        self.entries_of(LINES)
+    }
+
+    /// The same; `expected` ends the sentence about what is no mapping.
+    pub(crate) fn entries_of(&mut self, expected: &str) -> Vec<Entry<'a>> {
+        let entries = self.names(expected);
+        self.refuse_repeated(&entries, |_| None);
+        entries
+    }
+
+    /// The same where a key has several spellings: each with its name, which is empty for an unknown key.
+    pub(crate) fn entries_by_name(
+        &mut self,
+        name_of: impl Fn(&str) -> Option<&'static str>,
+    ) -> Vec<(&'static str, Entry<'a>)> {
+        let entries = self.names(LINES);
+        self.refuse_repeated(&entries, &name_of);
+        let named = entries.into_iter().map(|it| (name_of(&it.1).unwrap_or_default(), it));
+        named.collect()
+    }
+
+    /// The same for names that the file gives, of which the caller says whether one may stand twice.
+    pub(crate) fn names(&mut self, expected: &str) -> Vec<Entry<'a>> {
         let entries = mapping(self.node).unwrap_or_else(|| {
-            self.wrong(self.node.at, "expected lines of `key: value`".to_owned());
+            self.wrong(self.node.at, format!("expected {expected}"));
             &[]
         });
-        for (at, key) in repeated(entries) {
-            self.wrong(at, format!("duplicate key `{key}`"));
-        }
         entries.iter().map(|(at, key, value)| (*at, key.clone(), value)).collect()
+    }
+
+    fn refuse_repeated(
+        &mut self,
+        entries: &[Entry<'_>],
+        name_of: impl Fn(&str) -> Option<&'static str>,
+    ) {
+        let mut known = BTreeSet::new();
+        for (at, key, _) in entries {
+            if !known.insert(name_of(key).unwrap_or(key)) {
+                self.wrong(*at, format!("duplicate key `{key}`"));
+            }
+        }
     }
 
     pub(crate) fn text<'b>(&mut self, key: &str, value: &'b Node) -> Option<&'b str> {
@@ -89,6 +135,24 @@ impl<'a> Fields<'a> {
             self.wrong(value.at, format!("`{key}` is `{text}`, expected {expected}"));
         }
         parsed
+    }
+
+    /// What the type makes of the text; its error says what was expected.
+    pub(crate) fn read<T: FromStr<Err: Display>>(&mut self, key: &str, value: &Node) -> Option<T> {
+        let read = self.text(key, value)?.parse();
+        read.inspect_err(|error| self.wrong(value.at, format!("`{key}`: {error}"))).ok()
+    }
+
+    /// A number within bounds; `expected` names them.
+    pub(crate) fn number<T: FromStr + PartialOrd>(
+        &mut self,
+        key: &str,
+        value: &Node,
+        bounds: RangeInclusive<T>,
+        expected: &str,
+    ) -> Option<T> {
+        let parse = |text: &str| text.parse().ok().filter(|it| bounds.contains(it));
+        self.parsed(key, value, expected, parse)
     }
 
     /// The items of a list; what is none is a mistake. `expected` ends the sentence.
@@ -134,13 +198,6 @@ pub(crate) fn mapping(node: &Node) -> Option<&Entries> {
         Value::Null => Some(&[]),
         _ => None,
     }
-}
-
-/// Keys that stand there before, and where they stand again.
-pub(crate) fn repeated(entries: &Entries) -> impl Iterator<Item = (Position, &str)> {
-    let mut known = BTreeSet::new();
-    let again = entries.iter().filter(move |(_, key, _)| !known.insert(key));
-    again.map(|(at, key, _)| (*at, key.as_str()))
 }
 
 /// Values by their names; a name that stands twice is a mistake, and what is no mapping is one, too.
@@ -192,7 +249,7 @@ permissions:
 - {namespaces: [a], namespaces: [b]}
 cpuClasses:
   schedule: [{at: '22:00', at: '23:00', shared: a, shared: b}]
-  classes: {a: , b: }
+  classes: [{name: a, clos: 0, name: b}, {name: b}]
 resctrl:
   options: {l3: {optional: true}, l3: {optional: false}}
   partitions:
@@ -207,11 +264,12 @@ resctrl:
             f:8:59: `blockIo.classes.slow`: duplicate key `weight`
             f:10:33: `memory.reclaim.little`: duplicate key `every`
             f:12:21: `permissions`: duplicate key `namespaces`
-            f:14:28: duplicate key `cpuClasses.schedule.at`
-            f:14:52: duplicate key `cpuClasses.schedule.shared`
-            f:17:35: `resctrl`: options: duplicate key `l3`
-            f:19:28: `resctrl`: partition `p`: duplicate key `l3Allocation`
-            f:19:80: `resctrl`: class `c`: duplicate key `l3Allocation`"#]]
+            f:14:28: `cpuClasses.schedule`: duplicate key `at`
+            f:14:52: `cpuClasses.schedule`: duplicate key `shared`
+            f:15:32: `cpuClasses.classes.a`: duplicate key `name`
+            f:17:35: `resctrl.options`: duplicate key `l3`
+            f:19:28: `resctrl.partitions.p`: duplicate key `l3Allocation`
+            f:19:80: `resctrl.partitions.p.classes.c`: duplicate key `l3Allocation`"#]]
         .assert_eq(&differences(text));
     }
 }

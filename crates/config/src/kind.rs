@@ -108,6 +108,23 @@ pub(super) struct Field<'a> {
     pub(super) value: &'a Node,
 }
 
+impl<'a> Field<'a> {
+    pub(super) fn wrong(&self, found: &str, expected: &str) -> ConfigError {
+        let message = format!("`{}` is {found}, expected {expected}", self.key);
+        ConfigError { at: self.value.at, message }
+    }
+
+    /// The one value; what is none is a mistake.
+    pub(super) fn scalar(&self, expected: &str) -> Result<&'a str, ConfigError> {
+        match &self.value.value {
+            Value::Scalar(text) => Ok(text),
+            Value::Null => Err(self.wrong("empty", expected)),
+            Value::List(_) => Err(self.wrong("a list", expected)),
+            Value::Map(_) => Err(self.wrong("a mapping", expected)),
+        }
+    }
+}
+
 const DURATION_MIN: Duration = Duration::from_millis(10);
 const DURATION_MAX: Duration = Duration::from_secs(3600);
 /// More CPU time than any machine has, in thousandths of a CPU.
@@ -167,11 +184,11 @@ impl Kind {
             *place(config) = self.directories(field)?;
             return Ok(());
         }
-        let text = self.scalar(field)?;
+        let text = field.scalar(&self.expected())?;
         let is_read = match self {
             Kind::Section | Kind::Names(_) | Kind::Directories(_) | Kind::Tree(_) => false,
             Kind::Path(place) => put(place(config), parse_path(text)),
-            Kind::PathOr(other, place) if text == other => put(place(config), Some(None)),
+            Kind::PathOr(other, place) if text == *other => put(place(config), Some(None)),
             // YAML 1.1 has `off` for `false`.
             Kind::PathOr("off", place) if text == "false" => put(place(config), Some(None)),
             Kind::PathOr(_, place) => put(place(config), parse_path(text).map(Some)),
@@ -210,25 +227,15 @@ impl Kind {
             Kind::Always(_) => text == "true",
             Kind::Group(place) => {
                 let is_name = !text.is_empty() && !text.contains([':', '/', ' ']);
-                put(place(config), is_name.then(|| text.clone()))
+                put(place(config), is_name.then(|| text.to_owned()))
             }
-            Kind::Filter(place) => put(place(config), is_log_filter(text).then(|| text.clone())),
+            Kind::Filter(place) => put(place(config), is_log_filter(text).then(|| text.to_owned())),
         };
         if is_read { Ok(()) } else { Err(self.wrong(field, &format!("`{text}`"))) }
     }
 
     fn wrong(&self, field: &Field<'_>, found: &str) -> ConfigError {
-        let message = format!("`{}` is {found}, expected {}", field.key, self.expected());
-        ConfigError { at: field.value.at, message }
-    }
-
-    fn scalar<'a>(&self, field: &Field<'a>) -> Result<&'a String, ConfigError> {
-        match &field.value.value {
-            Value::Scalar(text) => Ok(text),
-            Value::Null => Err(self.wrong(field, "empty")),
-            Value::List(_) => Err(self.wrong(field, "a list")),
-            Value::Map(_) => Err(self.wrong(field, "a mapping")),
-        }
+        field.wrong(found, &self.expected())
     }
 
     fn names(&self, field: &Field<'_>) -> Result<Vec<String>, ConfigError> {

@@ -10,7 +10,7 @@ use super::groups::link;
 use super::kind::{Field, Kind};
 use super::settings::Settings;
 use super::sockets::shared_paths;
-use super::table::{KEYS, Key, keys_of};
+use super::table::{Key, keys, keys_of};
 use crate::config::Config;
 use crate::yaml::{Node, Position, Value, parse_yaml};
 
@@ -206,7 +206,7 @@ fn unknown_key(section: &str, name: &str) -> String {
     if whole == "requests.reservedPoolNamespaces" {
         return format!("`{whole}` is called `reservedNamespaces`, and is no part of `requests`");
     }
-    if let Some(elsewhere) = KEYS.iter().find(|key| key.split().1 == name) {
+    if let Some(elsewhere) = keys().find(|key| key.split().1 == name) {
         let place = match elsewhere.split().0 {
             "" => "outside of all sections".to_owned(),
             section => format!("below `{section}:`"),

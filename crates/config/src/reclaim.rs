@@ -1,7 +1,5 @@
 //! The key `memory.reclaim`: classes of containers of which idle memory is reclaimed. In: a tree of the file. Out: classes, or every mistake in them.
 
-use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
 
 use bayplan_enforcement::ReclaimClass;
@@ -105,21 +103,16 @@ fn class(name: &str, node: &Node, errors: &mut Vec<ConfigError>) -> ReclaimClass
                 );
             }
             "maxStalledPercent" => {
-                let percent = fields.parsed(&key, value, "0 to 100", |it| within(it, 0..=100));
+                let percent = fields.number(&key, value, 0..=100, "0 to 100");
                 put(&mut read.stalled_percent_max, percent);
             }
             "swappiness" => {
-                let swappiness = |it: &str| within(it, 0..=SWAPPINESS_MAX);
-                read.swappiness = fields.parsed(&key, value, "0 to 200", swappiness);
+                read.swappiness = fields.number(&key, value, 0..=SWAPPINESS_MAX, "0 to 200");
             }
             _ => fields.unknown(at, &key, &KEYS),
         }
     }
     read
-}
-
-fn within<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>) -> Option<T> {
-    text.parse().ok().filter(|it| range.contains(it))
 }
 
 fn put<T>(place: &mut T, value: Option<T>) {

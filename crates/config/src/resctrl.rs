@@ -6,18 +6,17 @@
 //! are.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use bayplan_enforcement::resctrl::{
-    Bandwidth, CacheShare, CacheShares, CdpShares, ClassName, PerCache, ResctrlClass,
-    ResctrlOptions, ResctrlPartition, check_config,
+    Bandwidth, CacheIds, CacheShares, CdpShares, ClassName, PerCache, Problem, Refusals,
+    ResctrlClass, ResctrlOptions, ResctrlPartition, check_config,
 };
 use serde_json::{Map, Value as Json, json};
 
 use super::kind::{Field, Tree};
 use crate::config::Config;
 use crate::errors::ConfigError;
-use crate::fields::{Entries, mapping, repeated};
+use crate::fields::Fields;
 use crate::yaml::{Node, Position, Value};
 
 /// What the machine may lack.
@@ -25,6 +24,9 @@ pub(super) struct ResctrlOptionsTree;
 
 /// Partitions and classes.
 pub(super) struct ResctrlPartitions;
+
+/// Where partitions and classes stand, by what problems call them.
+type Places = BTreeMap<String, Position>;
 
 /// For every cache.
 const ALL: &str = "all";
@@ -35,9 +37,9 @@ impl Tree for ResctrlOptionsTree {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader::default();
-        config.resctrl.options = reader.options(field.value);
-        reader.errors
+        let mut errors = Vec::new();
+        config.resctrl.options = options(&mut Fields::new(field.key, field.value, &mut errors));
+        errors
     }
 
     fn shown(&self, config: &mut Config) -> Json {
@@ -56,13 +58,14 @@ impl Tree for ResctrlPartitions {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader::default();
-        config.resctrl.partitions = reader.partitions(field.value, &self.expected());
-        for problem in check_config(&config.resctrl) {
-            let at = reader.places.get(&problem.of).copied().unwrap_or(field.value.at);
-            reader.wrong(at, &problem.of, &problem.text);
+        let (mut errors, mut places) = (Vec::new(), Places::new());
+        let mut fields = Fields::new(field.key, field.value, &mut errors);
+        config.resctrl.partitions = partitions(&mut fields, &self.expected(), &mut places);
+        for Problem { of, text } in check_config(&config.resctrl) {
+            let at = places.get(&of).copied().unwrap_or(field.value.at);
+            errors.push(ConfigError { at, message: format!("`resctrl`: {of}: {text}") });
         }
-        reader.errors
+        errors
     }
 
     fn shown(&self, config: &mut Config) -> Json {
@@ -74,252 +77,189 @@ impl Tree for ResctrlPartitions {
     }
 }
 
-#[derive(Default)]
-struct Reader {
-    errors: Vec<ConfigError>,
-    /// Where partitions and classes stand, by what problems call them.
-    places: BTreeMap<String, Position>,
+fn options(fields: &mut Fields<'_>) -> ResctrlOptions {
+    const KEYS: [&str; 3] = ["l2", "l3", "mb"];
+    let mut options = ResctrlOptions::default();
+    for (at, key, value) in fields.entries_of("l2, l3 or mb") {
+        let place = match key.as_str() {
+            "l2" => &mut options.is_l2_optional,
+            "l3" => &mut options.is_l3_optional,
+            "mb" => &mut options.is_mb_optional,
+            _ => {
+                fields.unknown(at, &key, &KEYS);
+                continue;
+            }
+        };
+        let mut fields = fields.inner(&key, value);
+        for (at, key, value) in fields.entries_of("`optional: true` or false") {
+            match key.as_str() {
+                "optional" => *place = fields.flag(&key, value).unwrap_or_default(),
+                _ => fields.unknown(at, &key, &["optional"]),
+            }
+        }
+    }
+    options
 }
 
-impl Reader {
-    fn wrong(&mut self, at: Position, of: &str, text: &str) {
-        self.errors.push(ConfigError { at, message: format!("`resctrl`: {of}: {text}") });
+fn partitions(
+    fields: &mut Fields<'_>,
+    expected: &str,
+    places: &mut Places,
+) -> Vec<ResctrlPartition> {
+    let mut partitions = Vec::new();
+    for (at, name, value) in fields.names(expected) {
+        places.insert(format!("partition `{name}`"), at);
+        let mut fields = fields.inner(&name, value);
+        partitions.push(partition(&mut fields, &name, places));
     }
+    partitions.sort_by(|a, b| a.name.cmp(&b.name));
+    partitions
+}
 
-    /// The keys below a key.
-    fn entries<'a>(&mut self, of: &str, node: &'a Node, expected: &str) -> &'a Entries {
-        let entries = self.names(of, node, expected);
-        for (at, key) in repeated(entries) {
-            self.wrong(at, of, &format!("duplicate key `{key}`"));
+fn partition(fields: &mut Fields<'_>, name: &str, places: &mut Places) -> ResctrlPartition {
+    const KEYS: [&str; 4] = ["l2Allocation", "l3Allocation", "mbAllocation", "classes"];
+    let mut partition = ResctrlPartition { name: name.to_owned(), ..Default::default() };
+    for (at, key, value) in fields.entries_of(&lines_of(&KEYS)) {
+        match key.as_str() {
+            "l2Allocation" => partition.l2 = caches(fields, &key, value),
+            "l3Allocation" => partition.l3 = caches(fields, &key, value),
+            "mbAllocation" => partition.mb = bandwidth(fields, &key, value),
+            "classes" => partition.classes = classes(&mut fields.inner(&key, value), places),
+            _ => fields.unknown(at, &key, &KEYS),
         }
-        entries
     }
+    partition
+}
 
-    /// The same for names of partitions and classes: `check_config` tells of those that are there already.
-    fn names<'a>(&mut self, of: &str, node: &'a Node, expected: &str) -> &'a Entries {
-        mapping(node).unwrap_or_else(|| {
-            self.wrong(node.at, of, &format!("expected {expected}"));
-            &[]
-        })
-    }
-
-    fn unknown(&mut self, at: Position, of: &str, name: &str, known: &str) {
-        self.wrong(at, of, &format!("unknown key `{name}`; known are {known}"));
-    }
-
-    fn partitions(&mut self, node: &Node, expected: &str) -> Vec<ResctrlPartition> {
-        let mut partitions = Vec::new();
-        for (at, name, value) in self.names("partitions", node, expected) {
-            self.places.insert(format!("partition `{name}`"), *at);
-            partitions.push(self.partition(name, value));
-        }
-        partitions.sort_by(|a, b| a.name.cmp(&b.name));
-        partitions
-    }
-
-    fn options(&mut self, node: &Node) -> ResctrlOptions {
-        let mut options = ResctrlOptions::default();
-        let of = "options";
-        for (at, name, value) in self.entries(of, node, "l2, l3 or mb") {
-            let place = match name.as_str() {
-                "l2" => &mut options.is_l2_optional,
-                "l3" => &mut options.is_l3_optional,
-                "mb" => &mut options.is_mb_optional,
-                _ => {
-                    self.unknown(*at, of, name, "l2, l3, mb");
-                    continue;
-                }
-            };
-            for (at, key, value) in self.entries(of, value, "`optional: true` or false") {
-                match key.as_str() {
-                    "optional" => *place = self.flag(&format!("{of}.{name}"), value),
-                    _ => self.unknown(*at, of, key, "optional"),
-                }
+fn classes(fields: &mut Fields<'_>, places: &mut Places) -> Vec<ResctrlClass> {
+    let mut classes = Vec::new();
+    for (at, key, value) in fields.names("names of classes") {
+        match key.parse::<ClassName>() {
+            Ok(name) => {
+                places.insert(format!("class `{name}`"), at);
+                classes.push(class(&mut fields.inner(&key, value), name));
             }
-        }
-        options
-    }
-
-    fn flag(&mut self, of: &str, node: &Node) -> bool {
-        match &node.value {
-            Value::Scalar(text) if text == "true" => return true,
-            Value::Scalar(text) if text == "false" => {}
-            _ => self.wrong(node.at, of, "expected true or false"),
-        }
-        false
-    }
-
-    fn partition(&mut self, name: &str, node: &Node) -> ResctrlPartition {
-        const KNOWN: &str = "l2Allocation, l3Allocation, mbAllocation, classes";
-        let of = format!("partition `{name}`");
-        let mut partition = ResctrlPartition { name: name.to_owned(), ..Default::default() };
-        for (at, key, value) in self.entries(&of, node, &format!("lines of {KNOWN}")) {
-            match key.as_str() {
-                "l2Allocation" => partition.l2 = self.caches(&of, value),
-                "l3Allocation" => partition.l3 = self.caches(&of, value),
-                "mbAllocation" => partition.mb = self.bandwidth(&of, value),
-                "classes" => {
-                    for (at, name, value) in self.names(&of, value, "names of classes") {
-                        let class = self.class(*at, name, value);
-                        partition.classes.extend(class);
-                    }
-                }
-                _ => self.unknown(*at, &of, key, KNOWN),
-            }
-        }
-        partition.classes.sort_by(|a, b| a.name.cmp(&b.name));
-        partition
-    }
-
-    fn class(&mut self, at: Position, name: &str, node: &Node) -> Option<ResctrlClass> {
-        const KNOWN: &str = "l2Allocation, l3Allocation, mbAllocation, kubernetes";
-        let name = match name.parse::<ClassName>() {
-            Ok(name) => name,
-            Err(why) => {
-                self.wrong(at, "a class", &why);
-                return None;
-            }
-        };
-        let of = format!("class `{name}`");
-        self.places.insert(of.clone(), at);
-        let mut class = ResctrlClass::new(name);
-        for (at, key, value) in self.entries(&of, node, &format!("lines of {KNOWN}")) {
-            match key.as_str() {
-                "l2Allocation" => class.l2 = self.caches(&of, value),
-                "l3Allocation" | "l3Schema" | "l3schema" => class.l3 = self.caches(&of, value),
-                "mbAllocation" | "mbSchema" | "mbschema" => class.mb = self.bandwidth(&of, value),
-                "kubernetes" => self.refusals(&of, value, &mut class),
-                _ => self.unknown(*at, &of, key, KNOWN),
-            }
-        }
-        Some(class)
-    }
-
-    fn refusals(&mut self, of: &str, node: &Node, class: &mut ResctrlClass) {
-        const KNOWN: &str = "denyPodAnnotation, denyContainerAnnotation";
-        for (at, key, value) in self.entries(of, node, &format!("lines of {KNOWN}")) {
-            match key.as_str() {
-                "denyPodAnnotation" => class.refuses.pod_annotations = self.flag(of, value),
-                "denyContainerAnnotation" => {
-                    class.refuses.container_annotations = self.flag(of, value);
-                }
-                _ => self.unknown(*at, of, key, KNOWN),
-            }
+            Err(why) => fields.wrong(at, why),
         }
     }
+    classes.sort_by(|a, b| a.name.cmp(&b.name));
+    classes
+}
 
-    /// Nothing is as if the key were not there.
-    fn caches(&mut self, of: &str, node: &Node) -> Option<CacheShares> {
-        self.per_cache(of, node, |node| matches!(node.value, Value::Scalar(_)), Reader::cdp_shares)
-    }
-
-    fn bandwidth(&mut self, of: &str, node: &Node) -> Option<PerCache<Vec<Bandwidth>>> {
-        self.per_cache(of, node, |node| matches!(node.value, Value::List(_)), Reader::bounds)
-    }
-
-    fn per_cache<T>(
-        &mut self,
-        of: &str,
-        node: &Node,
-        is_short: fn(&Node) -> bool,
-        read: fn(&mut Reader, &str, &Node) -> Option<T>,
-    ) -> Option<PerCache<T>> {
-        if is_short(node) {
-            return read(self, of, node).map(PerCache::all);
-        }
-        if matches!(node.value, Value::Null) {
-            return None;
-        }
-        let mut shares = PerCache { all: None, some: Vec::new() };
-        for (at, ids, value) in
-            self.entries(of, node, "a share, or `all` and cache ids with one each")
-        {
-            let value = read(self, of, value);
-            match (ids.as_str(), value) {
-                (_, None) => {}
-                (ALL, value) => shares.all = value,
-                (ids, Some(value)) => match ids.parse() {
-                    Ok(ids) => shares.some.push((ids, value)),
-                    Err(error) => self.wrong(*at, of, &error.to_string()),
-                },
-            }
-        }
-        Some(shares)
-    }
-
-    fn cdp_shares(&mut self, of: &str, node: &Node) -> Option<CdpShares> {
-        const KNOWN: &str = "unified, code, data";
-        if matches!(node.value, Value::Scalar(_)) {
-            let unified = self.share(of, node)?;
-            return Some(CdpShares { unified, code_and_data: None });
-        }
-        let (mut unified, mut code, mut data) = (None, None, None);
-        let errors = self.errors.len();
-        for (at, key, value) in
-            self.entries(of, node, "a share such as \"60%\", or unified, code and data")
-        {
-            let share = self.share(of, value);
-            match key.to_ascii_lowercase().as_str() {
-                "unified" => unified = share,
-                "code" => code = share,
-                "data" => data = share,
-                _ => self.unknown(*at, of, key, KNOWN),
-            }
-        }
-        if self.errors.len() > errors {
-            return None;
-        }
-        match (unified, code, data) {
-            (Some(unified), None, None) => Some(CdpShares { unified, code_and_data: None }),
-            (Some(unified), Some(code), Some(data)) => {
-                Some(CdpShares { unified, code_and_data: Some((code, data)) })
-            }
-            (None, ..) => {
-                self.wrong(
-                    node.at,
-                    of,
-                    "`unified` is missing, which counts where code and data are one",
-                );
-                None
-            }
-            (Some(_), ..) => {
-                self.wrong(
-                    node.at,
-                    of,
-                    "`code` and `data` go together; write both, or only `unified`",
-                );
-                None
-            }
+fn class(fields: &mut Fields<'_>, name: ClassName) -> ResctrlClass {
+    const KEYS: [&str; 4] = ["l2Allocation", "l3Allocation", "mbAllocation", "kubernetes"];
+    let mut class = ResctrlClass::new(name);
+    for (at, key, value) in fields.entries_of(&lines_of(&KEYS)) {
+        match key.as_str() {
+            "l2Allocation" => class.l2 = caches(fields, &key, value),
+            "l3Allocation" | "l3Schema" | "l3schema" => class.l3 = caches(fields, &key, value),
+            "mbAllocation" | "mbSchema" | "mbschema" => class.mb = bandwidth(fields, &key, value),
+            "kubernetes" => class.refuses = refusals(&mut fields.inner(&key, value)),
+            _ => fields.unknown(at, &key, &KEYS),
         }
     }
+    class
+}
 
-    fn share(&mut self, of: &str, node: &Node) -> Option<CacheShare> {
-        let text = match &node.value {
-            Value::Scalar(text) => text.as_str(),
-            _ => "",
-        };
-        CacheShare::from_str(text)
-            .inspect_err(|error| self.wrong(node.at, of, &error.to_string()))
-            .ok()
-    }
-
-    fn bounds(&mut self, of: &str, node: &Node) -> Option<Vec<Bandwidth>> {
-        let items = match &node.value {
-            Value::List(items) => items.as_slice(),
+fn refusals(fields: &mut Fields<'_>) -> Refusals {
+    const KEYS: [&str; 2] = ["denyPodAnnotation", "denyContainerAnnotation"];
+    let mut refuses = Refusals::default();
+    for (at, key, value) in fields.entries_of(&lines_of(&KEYS)) {
+        let place = match key.as_str() {
+            "denyPodAnnotation" => &mut refuses.pod_annotations,
+            "denyContainerAnnotation" => &mut refuses.container_annotations,
             _ => {
-                self.wrong(node.at, of, "mbAllocation: expected a list such as [50%, 1500MBps]");
-                return None;
+                fields.unknown(at, &key, &KEYS);
+                continue;
             }
         };
-        let bounds = items.iter().filter_map(|item| match &item.value {
-            Value::Scalar(text) => Some(Bandwidth::from(text.as_str())),
-            _ => {
-                self.wrong(item.at, of, "mbAllocation: expected values such as 50% or 1500MBps");
-                None
-            }
-        });
-        Some(bounds.collect())
+        *place = fields.flag(&key, value).unwrap_or_default();
     }
+    refuses
+}
+
+fn lines_of(keys: &[&str]) -> String {
+    format!("lines of {}", keys.join(", "))
+}
+
+fn caches(fields: &mut Fields<'_>, key: &str, node: &Node) -> Option<CacheShares> {
+    per_cache(fields, key, node, |node| matches!(node.value, Value::Scalar(_)), cdp_shares)
+}
+
+fn bandwidth(fields: &mut Fields<'_>, key: &str, node: &Node) -> Option<PerCache<Vec<Bandwidth>>> {
+    per_cache(fields, key, node, |node| matches!(node.value, Value::List(_)), bounds)
+}
+
+/// One value for all caches (`is_short`), or values by cache ids. Nothing is as if the key were not there.
+fn per_cache<T>(
+    fields: &mut Fields<'_>,
+    key: &str,
+    node: &Node,
+    is_short: fn(&Node) -> bool,
+    read: fn(&mut Fields<'_>, &str, &Node) -> Option<T>,
+) -> Option<PerCache<T>> {
+    if is_short(node) {
+        return read(fields, key, node).map(PerCache::all);
+    }
+    if matches!(node.value, Value::Null) {
+        return None;
+    }
+    let mut shares = PerCache { all: None, some: Vec::new() };
+    let mut fields = fields.inner(key, node);
+    for (at, ids, value) in fields.entries_of("a share, or `all` and cache ids with one each") {
+        let Some(value) = read(&mut fields, &ids, value) else { continue };
+        match ids.parse::<CacheIds>() {
+            _ if ids == ALL => shares.all = Some(value),
+            Ok(ids) => shares.some.push((ids, value)),
+            Err(error) => fields.wrong(at, error.to_string()),
+        }
+    }
+    Some(shares)
+}
+
+fn cdp_shares(fields: &mut Fields<'_>, key: &str, node: &Node) -> Option<CdpShares> {
+    const KEYS: [&str; 3] = ["unified", "code", "data"];
+    const EXPECTED: &str = "a share such as \"60%\", or unified, code and data";
+    if matches!(node.value, Value::Scalar(_)) {
+        let unified = fields.read(key, node)?;
+        return Some(CdpShares { unified, code_and_data: None });
+    }
+    let mut fields = fields.inner(key, node);
+    let (mut unified, mut code, mut data) = (None, None, None);
+    let mistakes = fields.mistakes();
+    for (at, key, value) in fields.entries_of(EXPECTED) {
+        let share = fields.read(&key, value);
+        match key.to_ascii_lowercase().as_str() {
+            "unified" => unified = share,
+            "code" => code = share,
+            "data" => data = share,
+            _ => fields.unknown(at, &key, &KEYS),
+        }
+    }
+    if fields.mistakes() > mistakes {
+        return None;
+    }
+    let problem = match (unified, code, data) {
+        (Some(unified), None, None) => return Some(CdpShares { unified, code_and_data: None }),
+        (Some(unified), Some(code), Some(data)) => {
+            return Some(CdpShares { unified, code_and_data: Some((code, data)) });
+        }
+        (None, ..) => "`unified` is missing, which counts where code and data are one",
+        (Some(_), ..) => "`code` and `data` go together; write both, or only `unified`",
+    };
+    fields.wrong(node.at, problem.to_owned());
+    None
+}
+
+fn bounds(fields: &mut Fields<'_>, key: &str, node: &Node) -> Option<Vec<Bandwidth>> {
+    let mut bounds = Vec::new();
+    for item in fields.list(key, node, "one such as [50%, 1500MBps]") {
+        match &item.value {
+            Value::Scalar(text) => bounds.push(Bandwidth::from(text.as_str())),
+            _ => fields.wrong(item.at, format!("`{key}`: expected values such as 50% or 1500MBps")),
+        }
+    }
+    Some(bounds)
 }
 
 fn shown_options(options: ResctrlOptions) -> Json {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
 use super::kind::Kind;
-use super::table::{KEYS, Key, When, find};
+use super::table::{Key, When, find, keys};
 use crate::config::Config;
 use crate::yaml::Position;
 
@@ -86,7 +86,7 @@ impl Settings {
                 text: key.text,
             })
         };
-        Settings(KEYS.iter().filter_map(setting).collect())
+        Settings(keys().filter_map(setting).collect())
     }
 
     /// What differs from the defaults, section by section.

@@ -12,12 +12,12 @@ use serde_json::{Map, Value as Json};
 use super::errors::{ConfigError, ConfigErrors};
 use super::read::ConfigFile;
 use super::schema::schema;
-use super::table::{KEYS, Key, When};
+use super::table::{Key, When, keys};
 use crate::config::Config;
 
 /// The node's own keys.
 fn node_keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(|key| key.when == When::Restart)
+    keys().filter(|key| key.when == When::Restart)
 }
 
 /// Whole names of the keys that only a node's own file may have.

@@ -61,8 +61,8 @@ fn class(fields: &mut Fields<'_>) -> ClosWish {
             "minFreq" => wish.min_mhz = fields.parsed(&key, value, mhz, parse_mhz),
             "maxFreq" => wish.max_mhz = fields.parsed(&key, value, mhz, parse_mhz),
             "weight" => {
-                let parse = |text: &str| text.parse().ok().filter(|it| *it <= CLOS_WEIGHT_MAX);
-                wish.weight = fields.parsed(&key, value, "a number from 0 to 15", parse);
+                let expected = "a number from 0 to 15";
+                wish.weight = fields.number(&key, value, 0..=CLOS_WEIGHT_MAX, expected);
             }
             other => fields.unknown(at, other, &CLOS_KEYS),
         }

@@ -112,25 +112,25 @@ cpuClasses:
     check(
         text,
         expect![[r#"
-            f:3:5: a class cannot be called `none`
+            f:3:5: `cpuClasses.classes`: a class cannot be called `none`
             f:4:8: `cpuClasses.classes.a`: expected lines of `key: value`
-            f:6:16: `cpuClasses.classes.b.minFreq`: `soon` is not a frequency: a number of kHz, a number with MHz or GHz, a percentage from 0% to 100%, or one of min, base, turbo, max
-            f:7:16: `cpuClasses.classes.b.maxFreq`: `maxFreq-1MHz` is for lowest frequencies only
-            f:9:22: `cpuClasses.classes.b.turboPriority` is `high`, expected a whole number from 0 on
-            f:10:19: `cpuClasses.classes.b.maxLatency`: `1s` is not a time to wake up: a number of microseconds, also with us or ms, or any
-            f:11:24: `cpuClasses.classes.b.disabledCstates` is not a list such as [C6]
-            f:12:7: `cpuClasses.classes.b.pctPriority`: name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`
-            f:13:7: unknown key `speed` in `cpuClasses.classes.b`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, turboPriority, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq, clos
-            f:14:17: `cpuClasses.classes.b.governor`: expected one value
-            f:15:5: duplicate class `b`
-            f:16:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are b, performance, balance-performance, balance-power, power, default
-            f:17:11: `cpuClasses.shared`: expected one value
+            f:6:16: `cpuClasses.classes.b`: `minFreq`: `soon` is not a frequency: a number of kHz, a number with MHz or GHz, a percentage from 0% to 100%, or one of min, base, turbo, max
+            f:7:16: `cpuClasses.classes.b`: `maxFreq`: `maxFreq-1MHz` is for lowest frequencies only
+            f:9:22: `cpuClasses.classes.b`: `turboPriority` is `high`, expected a whole number from 0 on
+            f:10:19: `cpuClasses.classes.b`: `maxLatency`: `1s` is not a time to wake up: a number of microseconds, also with us or ms, or any
+            f:11:24: `cpuClasses.classes.b`: `disabledCstates` is no list, expected one such as [C6]
+            f:12:7: `cpuClasses.classes.b`: `pctPriority`: name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`
+            f:13:7: `cpuClasses.classes.b`: unknown key `speed`; known are governor, minFreq, maxFreq, energyPerformancePreference, turbo, turboPriority, maxLatency, disabledCstates, uncoreMinFreq, uncoreMaxFreq, clos
+            f:14:17: `cpuClasses.classes.b`: `governor` is no text
+            f:15:5: `cpuClasses.classes`: duplicate class `b`
+            f:16:14: `cpuClasses.exclusive` has `nothing`, which is no class; known are a, b, performance, balance-performance, balance-power, power, default
+            f:17:11: `cpuClasses.shared` is a list, expected the name of a class, or none
             f:18:13: `cpuClasses.timeZone` is `Atlantis`, expected a time zone such as Europe/Berlin or UTC, or local
-            f:20:5: `cpuClasses.schedule` has `gone`, which is no class; known are b, performance, balance-performance, balance-power, power, default
-            f:20:12: `cpuClasses.schedule`: `25:00` is not a time such as "22:00"
-            f:21:12: `cpuClasses.schedule`: `22` is not a time such as "22:00"
+            f:20:5: `cpuClasses.schedule` has `gone`, which is no class; known are a, b, performance, balance-performance, balance-power, power, default
+            f:20:12: `cpuClasses.schedule`: `at` is `25:00`, expected a time such as "22:00"
+            f:21:12: `cpuClasses.schedule`: `at` is `22`, expected a time such as "22:00"
             f:22:7: `cpuClasses.schedule`: a line without a time: at: "22:00"
-            f:23:38: unknown key `owned` in `cpuClasses.schedule`; known are at, exclusive, shared, reserved, idle
+            f:23:38: `cpuClasses.schedule`: unknown key `owned`; known are at, exclusive, shared, reserved, idle
             f:24:7: `cpuClasses.schedule`: duplicate time
             f:25:7: `cpuClasses.schedule`: expected a list of lines such as {at: "22:00", exclusive: power}"#]],
     );
@@ -263,8 +263,8 @@ cpuClasses:
     check(
         wrong,
         expect![[r#"
-            f:3:18: `cpuClasses.classes.fast.clos` is `4`, expected a class of service of Speed Select, 0 to 3
-            f:4:18: `cpuClasses.classes.slow.clos` is `high`, expected a class of service of Speed Select, 0 to 3
+            f:3:18: `cpuClasses.classes.fast`: `clos` is `4`, expected a class of service of Speed Select, 0 to 3
+            f:4:18: `cpuClasses.classes.slow`: `clos` is `high`, expected a class of service of Speed Select, 0 to 3
             f:6:16: `cpuClasses.speedSelect`: `corePower` is `true`, expected off, proportional, ordered
             f:7:5: `cpuClasses.speedSelect`: unknown key `power`; known are corePower, clos
             f:9:10: `cpuClasses.speedSelect.clos.0`: `minFreq` is 3000 MHz, above `maxFreq`, 2000 MHz; expected at most that
@@ -297,8 +297,8 @@ cpuClasses:
       \"00\": {minFreq: 2GHz}
 ",
         expect![[r#"
-            f:3:21: duplicate key `cpuClasses.classes.fast.sstClosID`
-            f:3:50: duplicate key `cpuClasses.classes.fast.minFreq`
+            f:3:21: `cpuClasses.classes.fast`: duplicate key `sstClosID`
+            f:3:50: `cpuClasses.classes.fast`: duplicate key `minFreq`
             f:6:5: `cpuClasses.speedSelect`: duplicate key `corePower`
             f:8:22: `cpuClasses.speedSelect.clos.0`: duplicate key `weight`
             f:9:7: `cpuClasses.speedSelect.clos`: unknown key `00`; known are 0, 1, 2, 3"#]],

@@ -3,10 +3,9 @@
 //! Classes are a mapping by name, as in CRI Resource Manager, or a list of mappings with a `name`, as in nri-plugins; the names of its fields are
 //! accepted.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr;
+use std::collections::BTreeMap;
 
-use bayplan_enforcement::power::{Frequency, ParsePowerError, PowerClass};
+use bayplan_enforcement::power::{Frequency, PowerClass};
 use bayplan_types::CLOS_COUNT;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
@@ -15,7 +14,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{CpuUse, Turn};
 use crate::config::Config;
 use crate::errors::ConfigError;
-use crate::fields::repeated;
+use crate::fields::{Entry, Fields, mapping};
 use crate::kind::{Field, Tree};
 use crate::yaml::{Node, Position, Value};
 
@@ -71,158 +70,100 @@ fn place_in_range(frequency: Frequency) -> Option<u8> {
 }
 
 const CLOS: &str = "a class of service of Speed Select, 0 to 3";
+const INSTEAD_OF_SPEED_SELECT: &str =
+    "name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`";
 const PRIORITY: &str = "a whole number from 0 on";
 const EXPECTED: &str = "names of classes, each with lines such as `minFreq: base`";
 
-#[derive(Default)]
-struct Reader {
-    errors: Vec<ConfigError>,
+/// The own name of a field.
+fn field_name(key: &str) -> Option<&'static str> {
+    FIELDS.iter().find(|(own, theirs)| *own == key || *theirs == key).map(|(own, _)| *own)
 }
 
-impl Reader {
-    fn wrong(&mut self, at: Position, message: String) {
-        self.errors.push(ConfigError { at, message });
-    }
-
-    fn text<'a>(&mut self, what: &str, value: &'a Node) -> Option<&'a str> {
-        let text = match &value.value {
-            Value::Scalar(text) if !text.is_empty() => Some(text.as_str()),
-            _ => None,
-        };
-        if text.is_none() {
-            self.wrong(value.at, format!("`{what}`: expected one value"));
-        }
-        text
-    }
-
-    fn parsed<T: FromStr<Err = ParsePowerError>>(&mut self, what: &str, value: &Node) -> Option<T> {
-        match self.text(what, value)?.parse() {
-            Ok(parsed) => Some(parsed),
-            Err(error) => {
-                self.wrong(value.at, format!("`{what}`: {error}"));
-                None
+fn class(fields: &mut Fields<'_>) -> PowerClass {
+    let mut class = PowerClass::default();
+    let entries = fields.entries_by_name(field_name);
+    for (name, (at, key, value)) in &entries {
+        match *name {
+            "governor" => class.governor = fields.text(key, value).map(str::to_owned),
+            "minFreq" => class.min = fields.read(key, value),
+            "maxFreq" => class.max = upper(fields, key, value),
+            "energyPerformancePreference" => match &value.value {
+                Value::Scalar(text) if text == "default" || text.is_empty() => {}
+                _ => class.preference = fields.read(key, value),
+            },
+            "turbo" => class.turbo = fields.flag(key, value),
+            "turboPriority" => {
+                let priority = fields.number(key, value, 0..=u32::MAX, PRIORITY);
+                class.turbo_priority = priority.unwrap_or_default();
             }
-        }
-    }
-
-    fn class(&mut self, name: &str, entries: &[(Position, String, Node)]) -> PowerClass {
-        let mut class = PowerClass::default();
-        let mut known = BTreeSet::new();
-        for (at, key, value) in entries {
-            let what = format!("{name}.{key}");
-            let field = FIELDS.iter().find(|(own, theirs)| own == key || theirs == key);
-            if field.is_some_and(|(own, _)| !known.insert(*own)) {
-                self.wrong(*at, format!("duplicate key `{what}`"));
+            "maxLatency" => class.latency = fields.read(key, value),
+            "disabledCstates" => {
+                let states = fields.texts(key, value, "one such as [C6]").into_iter();
+                class.disabled_states = states.map(|(_, state)| state).collect();
             }
-            match field.map_or("", |(own, _)| *own) {
-                "governor" => class.governor = self.text(&what, value).map(str::to_owned),
-                "minFreq" => class.min = self.parsed(&what, value),
-                "maxFreq" => class.max = self.upper(&what, value),
-                "energyPerformancePreference" => match &value.value {
-                    Value::Scalar(text) if text == "default" || text.is_empty() => {}
-                    _ => class.preference = self.parsed(&what, value),
-                },
-                "turbo" => class.turbo = self.flag(&what, value),
-                "turboPriority" => {
-                    let priority = self.number(&what, value, PRIORITY, u32::MAX);
-                    class.turbo_priority = priority.unwrap_or_default();
-                }
-                "maxLatency" => class.latency = self.parsed(&what, value),
-                "disabledCstates" => class.disabled_states = self.names(&what, value),
-                "uncoreMinFreq" => class.uncore_min = self.parsed(&what, value),
-                "uncoreMaxFreq" => class.uncore_max = self.upper(&what, value),
-                "clos" => class.clos = self.number(&what, value, CLOS, CLOS_COUNT - 1),
-                _ if SPEED_SELECT.contains(&key.as_str()) => self.wrong(
-                    *at,
-                    format!(
-                        "`{what}`: name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`"
-                    ),
-                ),
-                _ => {
-                    let known: Vec<&str> = FIELDS.iter().map(|(own, _)| *own).collect();
-                    self.wrong(
-                        *at,
-                        format!("unknown key `{key}` in `{name}`; known are {}", known.join(", ")),
-                    );
-                }
+            "uncoreMinFreq" => class.uncore_min = fields.read(key, value),
+            "uncoreMaxFreq" => class.uncore_max = upper(fields, key, value),
+            "clos" => class.clos = fields.number(key, value, 0..=CLOS_COUNT - 1, CLOS),
+            // Of a class in a list.
+            _ if key == "name" => {}
+            _ if SPEED_SELECT.contains(&key.as_str()) => {
+                fields.wrong(*at, format!("`{key}`: {INSTEAD_OF_SPEED_SELECT}"));
             }
-        }
-        self.bounds(name, "minFreq", "maxFreq", [class.min, class.max], entries);
-        let uncore = [class.uncore_min, class.uncore_max];
-        self.bounds(name, "uncoreMinFreq", "uncoreMaxFreq", uncore, entries);
-        class
-    }
-
-    /// A lowest frequency above the highest is a mistake on every machine where both are of one kind.
-    fn bounds(
-        &mut self,
-        name: &str,
-        low: &str,
-        high: &str,
-        bounds: [Option<Frequency>; 2],
-        entries: &[(Position, String, Node)],
-    ) {
-        let [Some(min), Some(max)] = bounds else { return };
-        let is_above = match (min, max) {
-            (Frequency::Exactly(min), Frequency::Exactly(max)) => min > max,
-            _ => place_in_range(min).zip(place_in_range(max)).is_some_and(|(min, max)| min > max),
-        };
-        if is_above {
-            let at = entries.iter().find(|(_, key, _)| key == low).map(|(.., value)| value.at);
-            let message =
-                format!("`{name}.{low}` is {min}, above `{high}`, {max}; expected at most that");
-            self.wrong(at.unwrap_or_default(), message);
+            _ => fields.unknown(*at, key, &FIELDS.map(|(own, _)| own)),
         }
     }
+    bounds(fields, &entries, ["minFreq", "maxFreq"], [class.min, class.max]);
+    let uncore = [class.uncore_min, class.uncore_max];
+    bounds(fields, &entries, ["uncoreMinFreq", "uncoreMaxFreq"], uncore);
+    class
+}
 
-    fn upper(&mut self, what: &str, value: &Node) -> Option<Frequency> {
-        let frequency = self.parsed(what, value)?;
-        if matches!(frequency, Frequency::BelowMax(_)) {
-            self.wrong(value.at, format!("`{what}`: `{frequency}` is for lowest frequencies only"));
-            return None;
+/// A lowest frequency above the highest is a mistake on every machine where both are of one kind.
+fn bounds(
+    fields: &mut Fields<'_>,
+    entries: &[(&str, Entry<'_>)],
+    [low, high]: [&str; 2],
+    bounds: [Option<Frequency>; 2],
+) {
+    let [Some(min), Some(max)] = bounds else { return };
+    let is_above = match (min, max) {
+        (Frequency::Exactly(min), Frequency::Exactly(max)) => min > max,
+        _ => place_in_range(min).zip(place_in_range(max)).is_some_and(|(min, max)| min > max),
+    };
+    if is_above {
+        let at = entries.iter().find(|(name, _)| *name == low).map(|(_, (.., value))| value.at);
+        let message = format!("`{low}` is {min}, above `{high}`, {max}; expected at most that");
+        fields.wrong(at.unwrap_or_default(), message);
+    }
+}
+
+fn upper(fields: &mut Fields<'_>, key: &str, value: &Node) -> Option<Frequency> {
+    let frequency = fields.read(key, value)?;
+    if matches!(frequency, Frequency::BelowMax(_)) {
+        fields.wrong(value.at, format!("`{key}`: `{frequency}` is for lowest frequencies only"));
+        return None;
+    }
+    Some(frequency)
+}
+
+/// Names of classes, and what stands below each.
+fn named<'a>(fields: &mut Fields<'a>, node: &'a Node) -> Vec<Entry<'a>> {
+    let Value::List(items) = &node.value else { return fields.names(EXPECTED) };
+    let mut named = Vec::new();
+    for item in items {
+        let entries = mapping(item).unwrap_or_default();
+        match entries.iter().find(|(_, key, _)| key == "name").map(|(.., name)| &name.value) {
+            Some(Value::Scalar(name)) => named.push((item.at, name.clone(), item)),
+            _ => fields.wrong(item.at, "expected a class with a `name`".to_owned()),
         }
-        Some(frequency)
     }
+    named
+}
 
-    fn number<T: FromStr + PartialOrd>(
-        &mut self,
-        what: &str,
-        value: &Node,
-        expected: &str,
-        most: T,
-    ) -> Option<T> {
-        let text = self.text(what, value)?;
-        let number = text.parse().ok().filter(|number| *number <= most);
-        if number.is_none() {
-            self.wrong(value.at, format!("`{what}` is `{text}`, expected {expected}"));
-        }
-        number
-    }
-
-    fn flag(&mut self, what: &str, value: &Node) -> Option<bool> {
-        match self.text(what, value)? {
-            "true" => Some(true),
-            "false" => Some(false),
-            text => {
-                self.wrong(value.at, format!("`{what}` is `{text}`, expected true or false"));
-                None
-            }
-        }
-    }
-
-    fn names(&mut self, what: &str, value: &Node) -> Vec<String> {
-        let Value::List(items) = &value.value else {
-            self.wrong(value.at, format!("`{what}` is not a list such as [C6]"));
-            return Vec::new();
-        };
-        let names = items.iter().filter_map(|item| self.text(what, item).map(str::to_owned));
-        names.collect()
-    }
-
-    fn class_name(&mut self, what: &str, value: &Node) -> Option<Option<String>> {
-        let name = self.text(what, value)?;
-        Some((name != "none").then(|| name.to_owned()))
-    }
+/// A class, or none.
+fn class_name(text: &str) -> Option<String> {
+    (text != "none").then(|| text.to_owned())
 }
 
 impl Tree for Classes {
@@ -231,55 +172,19 @@ impl Tree for Classes {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader::default();
-        let mut named: Vec<(Position, String, &Node)> = Vec::new();
-        match &field.value.value {
-            Value::Map(entries) => {
-                named.extend(entries.iter().map(|(at, name, value)| (*at, name.clone(), value)));
-            }
-            Value::List(items) => {
-                for item in items {
-                    let name = match &item.value {
-                        Value::Map(entries) => entries.iter().find(|(_, key, _)| key == "name"),
-                        _ => None,
-                    };
-                    match name.map(|(_, _, name)| &name.value) {
-                        Some(Value::Scalar(name)) => named.push((item.at, name.clone(), item)),
-                        _ => reader.wrong(
-                            item.at,
-                            format!("`{}`: expected a class with a `name`", field.key),
-                        ),
-                    }
-                }
-            }
-            Value::Null => {}
-            Value::Scalar(_) => {
-                reader.wrong(field.value.at, format!("`{}`: expected {EXPECTED}", field.key));
-            }
-        }
+        let mut errors = Vec::new();
+        let mut fields = Fields::new(field.key, field.value, &mut errors);
         let mut classes = BTreeMap::new();
-        for (at, name, value) in named {
-            let what = format!("{}.{name}", field.key);
-            let class = match &value.value {
-                Value::Map(entries) => {
-                    let is_field = |(_, key, _): &&(Position, String, Node)| key != "name";
-                    let fields: Vec<_> = entries.iter().filter(is_field).cloned().collect();
-                    reader.class(&what, &fields)
-                }
-                Value::Null => PowerClass::default(),
-                _ => {
-                    reader.wrong(value.at, format!("`{what}`: expected lines of `key: value`"));
-                    continue;
-                }
-            };
+        for (at, name, value) in named(&mut fields, field.value) {
+            let class = class(&mut fields.inner(&name, value));
             if name == "none" || name.trim().is_empty() {
-                reader.wrong(at, format!("a class cannot be called `{name}`"));
+                fields.wrong(at, format!("a class cannot be called `{name}`"));
             } else if classes.insert(name.clone(), class).is_some() {
-                reader.wrong(at, format!("duplicate class `{name}`"));
+                fields.wrong(at, format!("duplicate class `{name}`"));
             }
         }
         config.cpu_classes.classes = classes;
-        reader.errors
+        errors
     }
 
     fn shown(&self, config: &mut Config) -> Json {
@@ -344,13 +249,12 @@ impl Tree for ClassOf {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader::default();
-        match reader.class_name(field.key, field.value) {
-            Some(Some(name)) => drop(config.cpu_classes.uses.insert(self.0, name)),
-            Some(None) => drop(config.cpu_classes.uses.remove(&self.0)),
-            None => {}
+        match field.scalar(&self.expected()).map(class_name) {
+            Ok(Some(name)) => drop(config.cpu_classes.uses.insert(self.0, name)),
+            Ok(None) => drop(config.cpu_classes.uses.remove(&self.0)),
+            Err(error) => return vec![error],
         }
-        reader.errors
+        Vec::new()
     }
 
     fn shown(&self, config: &mut Config) -> Json {
@@ -368,34 +272,34 @@ impl Tree for Schedule {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader::default();
-        let mut turns: Vec<Turn> = Vec::new();
-        match &field.value.value {
-            Value::List(items) => {
-                for item in items {
-                    let turn = match &item.value {
-                        Value::Map(entries) => read_turn(&mut reader, field.key, item.at, entries),
-                        _ => {
-                            reader.wrong(
-                                item.at,
-                                format!("`{}`: expected {}", field.key, self.expected()),
-                            );
-                            None
-                        }
-                    };
-                    if turn.as_ref().is_some_and(|turn| turns.iter().any(|it| it.at == turn.at)) {
-                        reader.wrong(item.at, format!("`{}`: duplicate time", field.key));
-                    }
-                    turns.extend(turn);
-                }
+        let (mut errors, mut turns) = (Vec::new(), Vec::<Turn>::new());
+        let mut fields = Fields::new(field.key, field.value, &mut errors);
+        let items = match &field.value.value {
+            Value::List(items) => items.as_slice(),
+            Value::Null => &[],
+            _ => {
+                fields.wrong(field.value.at, format!("expected {}", self.expected()));
+                &[]
             }
-            Value::Null => {}
-            _ => reader
-                .wrong(field.value.at, format!("`{}`: expected {}", field.key, self.expected())),
+        };
+        for item in items {
+            let turn = match &item.value {
+                Value::Map(_) => turn(&mut Fields::new(field.key, item, &mut errors)),
+                _ => {
+                    let message = format!("`{}`: expected {}", field.key, self.expected());
+                    errors.push(ConfigError { at: item.at, message });
+                    None
+                }
+            };
+            if turn.as_ref().is_some_and(|turn| turns.iter().any(|it| it.at == turn.at)) {
+                let message = format!("`{}`: duplicate time", field.key);
+                errors.push(ConfigError { at: item.at, message });
+            }
+            turns.extend(turn);
         }
         turns.sort_by_key(|turn| turn.at);
         config.cpu_classes.schedule = turns;
-        reader.errors
+        errors
     }
 
     fn shown(&self, config: &mut Config) -> Json {
@@ -429,38 +333,29 @@ impl Tree for Schedule {
     }
 }
 
-fn read_turn(
-    reader: &mut Reader,
-    key: &str,
-    at: Position,
-    entries: &[(Position, String, Node)],
-) -> Option<Turn> {
+fn turn(fields: &mut Fields<'_>) -> Option<Turn> {
     let (mut time, mut classes) = (None, BTreeMap::new());
-    for (at, name) in repeated(entries) {
-        reader.wrong(at, format!("duplicate key `{key}.{name}`"));
-    }
-    for (at, name, value) in entries {
-        if name == "at" {
-            let text = reader.text(key, value)?;
-            // `T22` and `22` are times, too, for the library.
-            let parsed = text.parse::<Time>().ok().filter(|_| matches!(text.len(), 5 | 8));
-            if parsed.is_none() {
-                reader
-                    .wrong(value.at, format!("`{key}`: `{text}` is not a time such as \"22:00\""));
-                return None;
-            }
-            time = parsed;
-        } else if let Some(cpus) = CpuUse::ALL.into_iter().find(|cpus| cpus.name() == name) {
-            classes.insert(cpus, reader.class_name(&format!("{key}.{name}"), value)?);
+    let entries = fields.entries();
+    for (at, key, value) in &entries {
+        if key == "at" {
+            time = fields.parsed(key, value, "a time such as \"22:00\"", parse_time);
+        } else if let Some(cpus) = CpuUse::ALL.into_iter().find(|cpus| cpus.name() == key) {
+            classes.extend(fields.text(key, value).map(|text| (cpus, class_name(text))));
         } else {
-            let known = CpuUse::ALL.map(CpuUse::name).join(", ");
-            reader.wrong(*at, format!("unknown key `{name}` in `{key}`; known are at, {known}"));
+            let known: Vec<&str> =
+                ["at"].into_iter().chain(CpuUse::ALL.map(CpuUse::name)).collect();
+            fields.unknown(*at, key, &known);
         }
     }
-    if time.is_none() {
-        reader.wrong(at, format!("`{key}`: a line without a time: at: \"22:00\""));
+    if !entries.iter().any(|(_, key, _)| key == "at") {
+        fields.wrong(fields.at(), "a line without a time: at: \"22:00\"".to_owned());
     }
     Some(Turn { at: time?, classes })
+}
+
+/// `T22` and `22` are times, too, for the library.
+fn parse_time(text: &str) -> Option<Time> {
+    text.parse().ok().filter(|_| matches!(text.len(), 5 | 8))
 }
 
 impl Tree for Zone {
@@ -469,19 +364,15 @@ impl Tree for Zone {
     }
 
     fn read(&self, config: &mut Config, field: &Field<'_>) -> Vec<ConfigError> {
-        let mut reader = Reader::default();
-        match reader.text(field.key, field.value) {
-            Some("local") => config.cpu_classes.time_zone = None,
-            Some(name) if TimeZone::get(name).is_ok() => {
+        match field.scalar(&self.expected()) {
+            Ok("local") => config.cpu_classes.time_zone = None,
+            Ok(name) if TimeZone::get(name).is_ok() => {
                 config.cpu_classes.time_zone = Some(name.to_owned());
             }
-            Some(name) => reader.wrong(
-                field.value.at,
-                format!("`{}` is `{name}`, expected {}", field.key, self.expected()),
-            ),
-            None => {}
+            Ok(name) => return vec![field.wrong(&format!("`{name}`"), &self.expected())],
+            Err(error) => return vec![error],
         }
-        reader.errors
+        Vec::new()
     }
 
     fn shown(&self, config: &mut Config) -> Json {

@@ -84,27 +84,15 @@ impl Fields<'_> {
 
     /// `Some(None)`: unlimited.
     fn bound(&mut self, key: &str, value: &Node, min: usize) -> Option<Option<usize>> {
-        let text = self.text(key, value)?.to_owned();
-        if text == "unlimited" {
+        if self.text(key, value)? == "unlimited" {
             return Some(None);
         }
-        let count = text.parse().ok().filter(|it| (min..=CPUS_MAX).contains(it));
-        if count.is_none() {
-            self.wrong(
-                value.at,
-                format!("`{key}` is `{text}`, expected {min} to {CPUS_MAX} or unlimited"),
-            );
-        }
-        count.map(Some)
+        let expected = format!("{min} to {CPUS_MAX} or unlimited");
+        self.number(key, value, min..=CPUS_MAX, &expected).map(Some)
     }
 
     fn count(&mut self, key: &str, value: &Node, min: usize) -> Option<usize> {
-        let text = self.text(key, value)?.to_owned();
-        let count = text.parse().ok().filter(|it| (min..=CPUS_MAX).contains(it));
-        if count.is_none() {
-            self.wrong(value.at, format!("`{key}` is `{text}`, expected {min} to {CPUS_MAX}"));
-        }
-        count
+        self.number(key, value, min..=CPUS_MAX, &format!("{min} to {CPUS_MAX}"))
     }
 
     pub(super) fn memory_kinds(&mut self, value: &Node) -> Vec<MemoryKind> {

@@ -108,26 +108,26 @@ fn every_mistake_is_listed_where_it_stands() {
 ",
         expect![[r#"
             f:2:3: unknown key `resctrl.option`; did you mean `options`? known are monitor, options, partitions
-            f:4:5: `resctrl`: options: unknown key `l4`; known are l2, l3, mb
-            f:5:20: `resctrl`: options.l3: expected true or false
-            f:5:27: `resctrl`: options: unknown key `needed`; known are optional
-            f:8:27: `resctrl`: partition `one`: `120%` is not within 0% to 100%
-            f:8:33: `resctrl`: partition `one`: `x` names no caches, expected `all` or cache ids such as 0, 0-3 or 0,2-3
-            f:9:27: `resctrl`: partition `one`: `unified` is missing, which counts where code and data are one
-            f:9:54: `resctrl`: partition `one`: `code` and `data` go together; write both, or only `unified`
-            f:9:84: `resctrl`: partition `one`: unknown key `unify`; known are unified, code, data
-            f:10:21: `resctrl`: partition `one`: expected a share, or `all` and cache ids with one each
-            f:12:14: `resctrl`: class `web`: expected lines of l2Allocation, l3Allocation, mbAllocation, kubernetes
-            f:13:9: `resctrl`: a class: a class cannot be called `..`, which is a directory
-            f:16:13: `resctrl`: class `db`: expected a share, or `all` and cache ids with one each
-            f:17:26: `resctrl`: class `db`: mbAllocation: expected values such as 50% or 1500MBps
-            f:18:24: `resctrl`: class `db`: unknown key `deny`; known are denyPodAnnotation, denyContainerAnnotation
-            f:20:21: `resctrl`: partition `two`: `68702699520` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
+            f:4:5: `resctrl.options`: unknown key `l4`; known are l2, l3, mb
+            f:5:20: `resctrl.options.l3`: `optional` is `maybe`, expected true, false
+            f:5:27: `resctrl.options.l3`: unknown key `needed`; known are optional
+            f:8:27: `resctrl.partitions.one.l3Allocation`: `all`: `120%` is not within 0% to 100%
+            f:8:33: `resctrl.partitions.one.l3Allocation`: `x` names no caches, expected `all` or cache ids such as 0, 0-3 or 0,2-3
+            f:9:27: `resctrl.partitions.one.l2Allocation.all`: `unified` is missing, which counts where code and data are one
+            f:9:54: `resctrl.partitions.one.l2Allocation.1`: `code` and `data` go together; write both, or only `unified`
+            f:9:84: `resctrl.partitions.one.l2Allocation.2`: unknown key `unify`; known are unified, code, data
+            f:10:21: `resctrl.partitions.one.mbAllocation`: expected a share, or `all` and cache ids with one each
+            f:12:14: `resctrl.partitions.one.classes.web`: expected lines of l2Allocation, l3Allocation, mbAllocation, kubernetes
+            f:13:9: `resctrl.partitions.one.classes`: a class cannot be called `..`, which is a directory
+            f:16:13: `resctrl.partitions.one.classes.db.l3Allocation`: expected a share, or `all` and cache ids with one each
+            f:17:26: `resctrl.partitions.one.classes.db`: `mbAllocation`: expected values such as 50% or 1500MBps
+            f:18:24: `resctrl.partitions.one.classes.db.kubernetes`: unknown key `deny`; known are denyPodAnnotation, denyContainerAnnotation
+            f:20:21: `resctrl.partitions.two`: `l3Allocation`: `68702699520` is not a part of a cache, expected a percentage ("60%"), a range of it ("20-50%"), a bit mask ("0xff0") or bit numbers ("4-11")
             f:22:9: `resctrl`: class `web`: duplicate; names are unique across partitions
             f:22:9: `resctrl`: class `web`: has l2Allocation, but its partition `two` has none; write it there, too
             f:23:5: `resctrl`: partition `one`: l3Allocation names caches of `1` twice
             f:23:5: `resctrl`: partition `one`: duplicate; classes of one name belong together
-            f:23:10: `resctrl`: partition `one`: expected lines of l2Allocation, l3Allocation, mbAllocation, classes"#]],
+            f:23:10: `resctrl.partitions.one`: expected lines of l2Allocation, l3Allocation, mbAllocation, classes"#]],
     );
     check(
         "resctrl: [a]\n",
@@ -138,8 +138,8 @@ fn every_mistake_is_listed_where_it_stands() {
     check(
         "resctrl: {monitor: always, options: 1, partitions: [a]}\n",
         expect![[r#"
-        f:1:20: `resctrl.monitor` is `always`, expected one of auto, off
-        f:1:37: `resctrl`: options: expected l2, l3 or mb
-        f:1:52: `resctrl`: partitions: expected names of partitions, or nothing such as {}; docs/resctrl.md has examples"#]],
+            f:1:20: `resctrl.monitor` is `always`, expected one of auto, off
+            f:1:37: `resctrl.options`: expected l2, l3 or mb
+            f:1:52: `resctrl.partitions`: expected names of partitions, or nothing such as {}; docs/resctrl.md has examples"#]],
     );
 }

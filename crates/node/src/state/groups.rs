@@ -4,6 +4,7 @@
 //! choose type ─▶ choose or make group ─▶ fit ─▶ offer of the container's place in it ... settle ─▶ end when empty
 
 mod components;
+mod making;
 mod placed;
 mod seating;
 mod usage;
@@ -11,14 +12,14 @@ mod usage;
 use std::sync::Arc;
 
 use bayplan_allocator::{
-    Allocation, ContainerId, Demand, Ledger, Move, Owner, Part, Request, domain_around, offer,
-    open_domains, whole_domain,
+    Allocation, ContainerId, Ledger, Move, Request, domain_around, offer, whole_domain,
 };
 use bayplan_topology::Level;
 use bayplan_types::{CpuSet, MilliCpu};
 use bayplan_workload::NewContainer;
 use bayplan_workload::cmk::{INFRA, SHARED, asked_environment, environment};
 
+use self::making::{exact_request, group_request};
 use crate::change::{Change, GroupChange};
 use crate::event::Step;
 use crate::groups::{Asked, Choice, GroupForm, GroupType, Groups, Inside, Instance, Size};
@@ -293,97 +294,6 @@ impl NodeState {
         }
     }
 
-    /// Makes a group of a type for a container; one of a fixed size has all of its CPUs.
-    fn make_whole(
-        &mut self,
-        kind: &GroupType,
-        key: String,
-        wanted: MilliCpu,
-    ) -> Result<(ContainerId, Vec<Move>), String> {
-        let (group, mut moves) = self.make_group(kind, key, wanted)?;
-        if let Size::Fixed(size) = kind.size
-            && self.is_short(group)
-        {
-            moves.extend(self.fit(group)?);
-            self.check_has(group, size)?;
-        }
-        Ok((group, moves))
-    }
-
-    /// Makes a group of a type for this much CPU time.
-    fn make_group(
-        &mut self,
-        kind: &GroupType,
-        key: String,
-        wanted: MilliCpu,
-    ) -> Result<(ContainerId, Vec<Move>), String> {
-        let id = self.take_id();
-        if !kind.components.is_empty() {
-            return self.make_composite(id, kind, key, wanted);
-        }
-        let mut refused = match kind.size {
-            Size::List(_) => "all its lists have groups".to_owned(),
-            _ => "none of its domains is free".to_owned(),
-        };
-        for (number, request) in self.group_requests(id, kind, wanted) {
-            match offer(&self.ledger, &request) {
-                Ok(offer) => {
-                    let moves = offer.moves().to_vec();
-                    self.ledger.commit(offer).map_err(|stale| stale.to_string())?;
-                    let Some(form) = self.group_form(id) else { break };
-                    let (kind, portions) = (kind.name.clone(), Vec::new());
-                    let instance = Instance { kind, number, key, form, portions };
-                    self.groups.instances.insert(id, instance);
-                    // It gets the others when there are some.
-                    if self.is_short(id) {
-                        self.groups.short.insert(id);
-                    }
-                    return Ok((id, moves));
-                }
-                Err(refusal) => refused = self.why_refused(&refusal),
-            }
-        }
-        Err(refused)
-    }
-
-    /// What a new group may ask for, the best first, with the number that it would have.
-    fn group_requests(
-        &self,
-        id: ContainerId,
-        kind: &GroupType,
-        wanted: MilliCpu,
-    ) -> Vec<(usize, Request)> {
-        let numbers = || self.groups.free_numbers(&kind.name);
-        let number = numbers().next().unwrap_or_default();
-        let request = |size: usize| self.placed_as(kind, true, group_request(id, kind, size));
-        let sized = |size: usize| vec![(number, request(size))];
-        let exactly = |cpus: &CpuSet| exact_request(id, kind, cpus);
-        match &kind.size {
-            // The others follow one by one.
-            Size::Requests { .. } | Size::Fixed(_) if kind.overloads() => sized(1),
-            Size::Requests { min, max } => {
-                let size = wanted.cpus_needed().max(*min).max(1);
-                sized(max.map_or(size, |max| size.min(max)))
-            }
-            Size::Fixed(size) => sized(*size),
-            // A slot of which a CPU is taken keeps no other one from being there.
-            Size::List(_) if kind.inside == Inside::Slots => {
-                let all = kind.list_of(number).unwrap_or_default();
-                let open = self.ledger.open_to_groups(&all);
-                vec![(number, exactly(if open.is_empty() { &all } else { &open }))]
-            }
-            // A list of which a CPU is taken keeps no other one from having its group.
-            Size::List(lists) => numbers()
-                .take_while(|number| *number < lists.len())
-                .filter_map(|number| Some((number, exactly(lists.get(number)?))))
-                .collect(),
-            Size::Domain(level) => {
-                let domains = open_domains(&self.ledger, *level);
-                domains.iter().map(|cpus| (number, exactly(cpus))).collect()
-            }
-        }
-    }
-
     /// What a group holds, in the words of the journal.
     pub(super) fn group_form(&self, group: ContainerId) -> Option<AllocationForm> {
         let held = self.ledger.group(group)?;
@@ -502,35 +412,6 @@ impl NodeState {
         self.emit(Change::Group(ended), step);
     }
 
-    /// Makes the groups that are always there.
-    fn make_lacking(&mut self, step: &mut Step) {
-        let mut kinds: Vec<GroupType> = self.groups.types.to_vec();
-        kinds.sort_by_key(|it| it.priority);
-        for kind in kinds {
-            while self.groups.of_kind(&kind.name).count() < kind.always() {
-                match self.make_group(&kind, String::new(), MilliCpu::ZERO) {
-                    Ok((group, moves)) => {
-                        self.groups.lacking.remove(&kind.name);
-                        self.note_moves(&moves, group, step);
-                        self.tell_group(group, step);
-                        if self.groups.short.contains(&group) {
-                            self.settle_group(group, step);
-                        }
-                    }
-                    Err(why) => {
-                        self.groups.lacks_some = true;
-                        if self.groups.lacking.insert(kind.name.clone()) {
-                            let message =
-                                format!("a group of `{}` cannot be made: {why}", kind.name);
-                            step.fail("group", message);
-                        }
-                        break;
-                    }
-                }
-            }
-        }
-    }
-
     /// Fits the group of a container that is to have other resources; `None`: it is in none.
     ///
     /// # Errors
@@ -591,26 +472,4 @@ fn asked_socket(spec: &NewContainer) -> Option<u32> {
         Some(Ok(isolate)) => isolate.socket,
         _ => None,
     }
-}
-
-/// What a group asks for that is to have these CPUs.
-fn exact_request(id: ContainerId, kind: &GroupType, cpus: &CpuSet) -> Request {
-    let mut request = group_request(id, kind, cpus.len());
-    request.wishes.cpus.exactly.clone_from(cpus);
-    request
-}
-
-/// What a group asks for.
-pub(crate) fn group_request(id: ContainerId, kind: &GroupType, size: usize) -> Request {
-    let mut request = Request::new(id, Demand::new(size, None));
-    request.owner = Owner { pod: u64::MAX - id.0, namespace: u64::MAX - id.0 };
-    // A list is what it is.
-    if !matches!(kind.size, Size::List(_) | Size::Domain(_)) {
-        request.wishes.cpus = kind.cpus.clone();
-    }
-    request.wishes.cpus.hides_hyperthreads = kind.cpus.hides_hyperthreads;
-    request.wishes.cpus.shares_idle = kind.cpus.shares_idle;
-    request.wishes.pod.part = Part::Group;
-    request.wishes.is_immovable = true;
-    request
 }

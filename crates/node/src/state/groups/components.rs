@@ -4,7 +4,7 @@
 use bayplan_allocator::{Component, ContainerId, Move, Request, domains_around, offer};
 use bayplan_types::{CpuId, CpuSet, MilliCpu};
 
-use super::{exact_request, group_request};
+use super::making::{exact_request, group_request};
 use crate::groups::{GroupType, Instance, Load, Portion, Size};
 use crate::state::NodeState;
 

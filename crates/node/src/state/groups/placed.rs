@@ -7,7 +7,7 @@ use bayplan_allocator::{ContainerId, Move, Near, Request, Strictness, domains_ar
 use bayplan_topology::{Device, find_device};
 use bayplan_types::CpuSet;
 
-use super::group_request;
+use super::making::group_request;
 use crate::groups::{GroupType, Groups, Load, Portion};
 use crate::state::NodeState;
 

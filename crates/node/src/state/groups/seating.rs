@@ -10,7 +10,7 @@ use bayplan_allocator::{
 use bayplan_types::CpuSet;
 use bayplan_workload::NewContainer;
 
-use super::{exact_request, group_request};
+use super::making::{exact_request, group_request};
 use crate::change::{Change, GroupChange};
 use crate::container::full_name;
 use crate::event::Step;
