@@ -22,8 +22,10 @@ use crate::resources_dir::ResourcesDir;
 use crate::runtime::SharedRuntime;
 use crate::unconfirmed::Unconfirmed;
 
-/// Updates that one group of a plan has in flight at the runtime.
+/// Updates that one group of a plan has in flight at the runtime, at most.
 const WRITES_IN_FLIGHT_MAX: usize = 16;
+/// The same for each CPU: the usual runtimes start a process for an update, and more of them only hold up everything else.
+const WRITES_PER_CPU: usize = 2;
 /// Failures that are reported together.
 const FAILURES_MAX: usize = 64;
 
@@ -52,6 +54,7 @@ pub(crate) struct Writer {
 pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writer: Writer) {
     let Writer { runtime, failures, config, metrics, calls, unconfirmed, mut resources } = writer;
     let mut stuck = Stuck::default();
+    let in_flight = writes_in_flight(std::thread::available_parallelism().map_or(1, usize::from));
     // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
     while let Some(Batch { plan, answer, forgiven, files }) = batches.recv().await {
@@ -76,7 +79,7 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
                 let (runtime, unconfirmed) = (Arc::clone(&runtime), unconfirmed.clone());
                 async move { apply(runtime, unconfirmed, write, limit).await }
             });
-            let mut updates = futures::stream::iter(updates).buffer_unordered(WRITES_IN_FLIGHT_MAX);
+            let mut updates = futures::stream::iter(updates).buffer_unordered(in_flight);
             while let Some((write, result)) = updates.next().await {
                 calls.end(&write.container, Instant::now());
                 metrics.update_ended(result.as_ref().err());
@@ -109,6 +112,10 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
             let _gave_up = answer.send(content);
         }
     }
+}
+
+fn writes_in_flight(cpus: usize) -> usize {
+    cpus.saturating_mul(WRITES_PER_CPU).clamp(WRITES_PER_CPU, WRITES_IN_FLIGHT_MAX)
 }
 
 /// CPUs that containers still run on although they should not, because a write failed.
@@ -172,6 +179,7 @@ async fn apply(
         mems = %write.new.mems,
         "update"
     );
+    unconfirmed.yield_to_events().await;
     if !unconfirmed.begin(&write) {
         unconfirmed.end(&write, Some(true));
         return (write, Ok(()));
@@ -223,6 +231,13 @@ mod tests {
         let pinning = |cpus: &str| Pinning { cpus: cpus.parse().unwrap(), ..Pinning::default() };
         let old = (old != "?").then(|| pinning(old));
         Write { pass, container: container.to_owned(), old, new: pinning(new) }
+    }
+
+    #[test]
+    fn as_many_updates_are_in_flight_as_cpus_can_carry_out() {
+        for (cpus, expected) in [(0, 2), (1, 2), (2, 4), (8, 16), (64, 16), (usize::MAX, 16)] {
+            assert_eq!(writes_in_flight(cpus), expected, "{cpus}");
+        }
     }
 
     #[test]
