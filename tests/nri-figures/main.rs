@@ -13,14 +13,14 @@ mod tap;
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec, RunningPod};
 use bayplan_tests::containerd::Programs;
 use bayplan_tests::node::{LIMIT, Node, SLEEP, Way};
-use bayplan_tests::process::wait_for;
+use bayplan_tests::process::{Process, wait_for};
+use bayplan_tests::topology_aware::{self, Launch, Policy, State};
 use bayplan_types::{Bytes, QosClass};
 
 use self::tap::Tap;
@@ -33,7 +33,9 @@ const LOADS: [usize; 3] = [0, 100, 250];
 /// Containers that there are when a plugin registers; those beyond the loads are created only.
 const REGISTERED: [usize; 2] = [250, 600];
 /// Containers that come and go at each load.
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 40;
+/// No more updates are to be expected.
+const SILENCE: Duration = Duration::from_secs(2);
 /// Registrations that are timed.
 const REGISTRATIONS: usize = 5;
 
@@ -41,7 +43,15 @@ const REGISTRATIONS: usize = 5;
 enum Subject {
     Bayplan,
     /// Another program, while it runs.
-    Other(PathBuf, Option<Child>),
+    Other(PathBuf, Option<(State, Option<Process>)>),
+}
+
+/// Containers that come and go.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Shared,
+    /// Each has a CPU of its own.
+    Exclusive,
 }
 
 struct Stage {
@@ -84,11 +94,15 @@ impl Stage {
         self.start()?;
         for load in LOADS {
             self.fill(load, true)?;
-            self.tap.take();
-            for round in 0..ROUNDS {
-                self.come_and_go(round).with_context(|| format!("round {round} at {load}"))?;
+            for kind in self.kinds() {
+                self.tap.take();
+                for round in 0..ROUNDS {
+                    let what = || format!("round {round} at {load}, {kind:?}");
+                    self.come_and_go(*kind).with_context(what)?;
+                }
+                self.wait_for_updates()?;
+                print_times(&format!("{load} containers, {kind:?}"), &self.tap.take());
             }
-            print_times(&format!("{load} containers"), &self.tap.take());
             println!("{load} containers: {} KiB resident", self.resident_kib()?);
         }
         for count in REGISTERED {
@@ -100,8 +114,17 @@ impl Stage {
             }
             print_times(&format!("registration with {count}"), &self.tap.take());
         }
+        self.restart_runtime()?;
         println!("{} KiB resident", self.resident_kib()?);
         Ok(())
+    }
+
+    /// The other one gives no container a CPU of its own where there are two, of which one is reserved.
+    fn kinds(&self) -> &'static [Kind] {
+        match self.subject {
+            Subject::Bayplan => &[Kind::Shared, Kind::Exclusive],
+            Subject::Other(..) => &[Kind::Shared],
+        }
     }
 
     fn name(&self) -> String {
@@ -117,7 +140,13 @@ impl Stage {
         let before = tap.count("Synchronize");
         match &mut self.subject {
             Subject::Bayplan => return self.node.start_again(),
-            Subject::Other(program, child) => *child = Some(launch(program, &dir)?),
+            Subject::Other(program, plugin) => {
+                let (state, process) = match plugin {
+                    Some(plugin) => plugin,
+                    None => plugin.insert((State::mount(dir.join("plugin-state"))?, None)),
+                };
+                *process = Some(launch(program, state, &dir)?);
+            }
         }
         wait_for("the other plugin to register", LIMIT, || {
             Ok((tap.count("Synchronize") > before).then_some(()))
@@ -127,11 +156,8 @@ impl Stage {
     fn stop(&mut self) -> anyhow::Result<()> {
         match &mut self.subject {
             Subject::Bayplan => self.node.kill(),
-            Subject::Other(_, child) => {
-                if let Some(mut child) = child.take() {
-                    child.kill()?;
-                    child.wait()?;
-                }
+            Subject::Other(_, plugin) => {
+                drop(plugin.as_mut().and_then(|(_, process)| process.take()));
                 Ok(())
             }
         }
@@ -140,7 +166,10 @@ impl Stage {
     fn resident_kib(&self) -> anyhow::Result<u64> {
         let pid = match &self.subject {
             Subject::Bayplan => self.node.daemon_pid()?,
-            Subject::Other(_, child) => child.as_ref().context("it does not run")?.id(),
+            Subject::Other(_, plugin) => {
+                let process = plugin.as_ref().and_then(|(_, process)| process.as_ref());
+                process.context("it does not run")?.id()
+            }
         };
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -167,16 +196,47 @@ impl Stage {
         Ok(())
     }
 
-    /// One pod from its sandbox to its end, with an update in between; every other one owns a CPU.
-    fn come_and_go(&mut self, round: usize) -> anyhow::Result<()> {
+    /// SIGKILL to the runtime. Another program ends with the connection, and it is its DaemonSet's to start it again, which says nothing of the program.
+    fn restart_runtime(&mut self) -> anyhow::Result<()> {
+        if !matches!(self.subject, Subject::Bayplan) {
+            return Ok(());
+        }
+        for _ in 0..REGISTRATIONS {
+            self.node.kill_runtime()?;
+            let before = self.tap.count("Synchronize");
+            self.node.start_runtime_again()?;
+            let serves = Instant::now();
+            let tap = self.tap.clone();
+            wait_for("registration after the runtime's restart", LIMIT, || {
+                Ok((tap.count("Synchronize") > before).then_some(()))
+            })?;
+            println!("registered {:?} after the runtime serves calls", serves.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Until the runtime is told nothing more.
+    fn wait_for_updates(&self) -> anyhow::Result<()> {
+        let mut seen = (0, Instant::now());
+        wait_for("the last update", LIMIT, || {
+            let count = self.tap.count("UpdateContainer");
+            if count != seen.0 {
+                seen = (count, Instant::now());
+            }
+            Ok((seen.1.elapsed() >= SILENCE).then_some(()))
+        })
+    }
+
+    /// One pod from its sandbox to its end, with an update in between.
+    fn come_and_go(&mut self, kind: Kind) -> anyhow::Result<()> {
         let own = Bytes(64 << 20);
-        let (qos, before, after) = match round % 2 {
-            0 => (
+        let (qos, before, after) = match kind {
+            Kind::Exclusive => (
                 QosClass::Guaranteed,
                 ContainerSpec::guaranteed("app", 1000, own),
                 ContainerSpec::guaranteed("app", 1000, Bytes(own.0 * 2)),
             ),
-            _ => (
+            Kind::Shared => (
                 QosClass::Burstable,
                 ContainerSpec::burstable("app", 50),
                 ContainerSpec::burstable("app", 60),
@@ -192,19 +252,20 @@ impl Stage {
 }
 
 /// The topology-aware plugin of nri-plugins, without a cluster.
-fn launch(program: &Path, dir: &Path) -> anyhow::Result<Child> {
+fn launch(program: &Path, state: &State, dir: &Path) -> anyhow::Result<Process> {
     let config = dir.join("other.yaml");
     let text = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n\
-                spec: {pinCPU: true, pinMemory: true, reservedResources: {cpu: 100m}}\n";
+                spec: {pinCPU: true, pinMemory: true, reservedResources: {cpu: 'cpuset:0'}}\n";
     std::fs::write(&config, text)?;
-    let log = std::fs::File::options().create(true).append(true).open(dir.join("other.log"))?;
-    let mut command = Command::new(program);
-    command.arg("--nri-socket").arg(dir.join("tap.sock"));
-    command.arg("--config-file").arg(&config);
-    command.arg("--state-dir").arg(dir.join("other-state"));
-    command.arg("--pid-file").arg(dir.join("other.pid"));
-    command.env("NODE_NAME", "node").stdout(log.try_clone()?).stderr(log);
-    command.spawn().with_context(|| format!("cannot start {}", program.display()))
+    topology_aware::start(&Launch {
+        program,
+        state,
+        dir,
+        nri_socket: &dir.join("tap.sock"),
+        node: "node",
+        policy: Policy::File(&config),
+        has_isolated: false,
+    })
 }
 
 fn print_times(what: &str, took: &BTreeMap<String, Vec<Duration>>) {

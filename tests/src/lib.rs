@@ -13,4 +13,5 @@ pub mod node;
 pub mod process;
 pub mod prometheus;
 pub mod scenario;
+pub mod topology_aware;
 pub mod under_load;

@@ -22,7 +22,6 @@ mod engine;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/node.rs"]
 mod node;
-mod plugin;
 #[allow(dead_code, reason = "the cluster's tests use more of it")]
 #[path = "../cluster/servers.rs"]
 mod servers;
@@ -42,12 +41,12 @@ use bayplan_cri::kubelet::{CgroupDriver, ContainerSpec, PodSpec};
 use bayplan_tests::containerd::Programs;
 use bayplan_tests::node::{LIMIT, Node, Placed, SLEEP, Way, allowed_by_kernel};
 use bayplan_tests::process::{Process, wait_for};
+use bayplan_tests::topology_aware::{self, Launch, Policy, State};
 use bayplan_types::{Bytes, QosClass};
 use kube::Client;
 use serde_json::{Value as Json, json};
 use tokio::runtime::Runtime;
 
-use self::plugin::Plugin;
 use self::sight::Sight;
 use crate::node::DAEMON;
 use crate::servers::{ADMIN, Servers, is_not_tested};
@@ -197,12 +196,21 @@ fn play(cluster: &Cluster, node: &mut Node, program: &Path, case: &Case) -> anyh
     println!("the node is the plugin's, by the custom resource");
     let object = cluster.put_policy(case.has_owner);
     let access = cluster.access(ADMIN, "plugin.kubeconfig")?;
-    let mut plugin = Plugin::start(program, node, &access, case.has_owner)?;
+    let state = State::mount(node.dir().join("plugin-state"))?;
+    let mut plugin = topology_aware::start(&Launch {
+        program,
+        state: &state,
+        dir: node.dir(),
+        nri_socket: node.nri_socket(),
+        node: NODE,
+        policy: Policy::Cluster(&access),
+        has_isolated: case.has_owner,
+    })?;
     wait_for("the plugin's entry in the status map", LIMIT, || {
         let object = cluster.read(&format!("{POLICIES}/default"));
         Ok((object["status"]["nodes"][NODE]["status"] == "Success").then_some(()))
     })
-    .with_context(|| plugin.process.last_words())?;
+    .with_context(|| plugin.last_words())?;
     let pods = match case.has_owner {
         true => vec![("kube-system", "system", false), ("default", "owner", true)],
         false => vec![
@@ -213,14 +221,13 @@ fn play(cluster: &Cluster, node: &mut Node, program: &Path, case: &Case) -> anyh
     };
     let mut watched = Vec::new();
     for (namespace, name, owns) in pods {
-        let placed =
-            launch(node, namespace, name, owns).with_context(|| plugin.process.last_words())?;
+        let placed = launch(node, namespace, name, owns).with_context(|| plugin.last_words())?;
         watched.push((name, placed));
     }
     let sight = Sight::begin(&watched)?;
     println!("under the plugin: {}", sight.said());
     println!("its DaemonSet is deleted, and the object stays");
-    plugin.process.end()?;
+    plugin.end()?;
     let config = if case.is_imported { import(&object, node.dir())? } else { String::new() };
     node.write_config(&config)?;
     node.start_again()?;

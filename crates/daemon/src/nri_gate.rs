@@ -145,6 +145,7 @@ impl Gate {
     pub(crate) async fn narrow(&self, except: &str, place: &Pinning) -> Result<Freed, String> {
         let (root, unconfirmed) = (self.syncer.host_root.clone(), self.link.unconfirmed.clone());
         let (except, cpus) = (except.to_owned(), place.cpus.clone());
+        let _narrowing = self.link.unconfirmed.narrowing();
         let narrowed = blocking(move || {
             let mut kernel = DiskKernel::open(&root).ok()?;
             let freed = unconfirmed.let_go(&mut kernel, &except);

@@ -105,6 +105,7 @@ impl Core {
             calls,
             unconfirmed: link.unconfirmed.clone(),
             resources,
+            host_root: config.host_root.clone(),
         };
         let writing = run_writer(batches, writer_task);
         let losses = Losses { health: Arc::clone(&health), metrics: Arc::clone(&metrics) };

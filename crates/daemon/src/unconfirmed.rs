@@ -7,19 +7,44 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bayplan_enforcement::Write;
 use bayplan_host::find_cpuset_group;
 use bayplan_host::kernel::Kernel;
 use bayplan_nri::front_end::{LetGo, Origin};
 use bayplan_types::{CpuSet, Pinning};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// Updates of one answer beyond those that the kernel could not be told: the runtime makes them one after the other, some 10 ms each, and nothing else meanwhile.
 const LISTED_MAX: usize = 16;
 
+/// How long an update waits for events that are answered: one after the other they could hold it up for good.
+const YIELD_MAX: Duration = Duration::from_millis(200);
+
 /// Clones share everything. Off (the default) it remembers nothing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unconfirmed(Option<Arc<Mutex<Table>>>);
+pub(crate) struct Unconfirmed(Option<Arc<Shared>>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    table: Mutex<Table>,
+    /// Events that are making containers leave CPUs.
+    narrowing: watch::Sender<usize>,
+}
+
+/// An event makes containers leave CPUs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Narrowing(Option<Arc<Shared>>);
+
+impl Drop for Narrowing {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            shared.narrowing.send_modify(|count| *count = count.saturating_sub(1));
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -29,6 +54,8 @@ struct Table {
     told: BTreeMap<String, Vec<Pinning>>,
     /// Containers that the last answer has told the runtime of. Whether it has arrived is known when another event comes.
     listed: Vec<String>,
+    /// Directories of cgroups that were found, by the runtime's id. A container's stays where it is as long as the container lives.
+    dirs: BTreeMap<String, String>,
 }
 
 /// Where a container is to be in the end.
@@ -75,7 +102,22 @@ impl Unconfirmed {
     }
 
     fn table(&self) -> Option<MutexGuard<'_, Table>> {
-        Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.0.as_ref()?.table.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The runtime waits for the answer to an event, and what it does for updates, a process for each, is in the way of that.
+    pub(crate) fn narrowing(&self) -> Narrowing {
+        if let Some(shared) = &self.0 {
+            shared.narrowing.send_modify(|count| *count += 1);
+        }
+        Narrowing(self.0.clone())
+    }
+
+    /// Until no event makes containers leave CPUs, but not for ever.
+    pub(crate) async fn yield_to_events(&self) {
+        let Some(shared) = &self.0 else { return };
+        let mut narrowing = shared.narrowing.subscribe();
+        let _elapsed = timeout(YIELD_MAX, narrowing.wait_for(|count| *count == 0)).await;
     }
 
     /// These are about to be written; the last one of a container says where it is to be in the end.
@@ -93,7 +135,33 @@ impl Unconfirmed {
         for container in containers {
             table.sets.remove(container);
             table.told.remove(container);
+            table.dirs.remove(container);
         }
+    }
+
+    /// A later plan, which is still to be written, says where this container is to be in the end.
+    pub(crate) fn is_overtaken(&self, write: &Write) -> bool {
+        let Some(table) = self.table() else { return false };
+        table.sets.get(&write.container).is_some_and(|wanted| wanted.new != write.new)
+    }
+
+    /// Takes the CPUs away from a container that it has to leave by this write, in the kernel, without a word to the runtime. True: it has left them. Reads and writes files, so it is
+    /// for a thread that may block.
+    pub(crate) fn leave(&self, kernel: &mut dyn Kernel, write: &Write) -> bool {
+        let Some((parent, mut dirs)) = self.table().and_then(|table| {
+            let parent = table.sets.get(&write.container)?.parent.clone();
+            let dir = table.dirs.get(&write.container);
+            Some((
+                parent,
+                dir.map(|dir| (write.container.clone(), dir.clone())).into_iter().collect(),
+            ))
+        }) else {
+            return false;
+        };
+        let wanted = Wanted { new: write.new.clone(), parent, is_carried: false };
+        let narrowed = narrow_in_kernel(kernel, &write.container, &wanted, &mut dirs);
+        self.remember(dirs);
+        matches!(narrowed, Narrowed::NotNeeded | Narrowed::Done(_))
     }
 
     /// The runtime is about to be told; false: an answer has told it already.
@@ -140,12 +208,11 @@ impl Unconfirmed {
 
     /// Takes CPUs that containers should have left away from them, all but `except`, in the kernel. Reads and writes files, so it is for a thread that may block.
     pub(crate) fn let_go(&self, kernel: &mut dyn Kernel, except: &str) -> Freed {
-        let Some(sets) = self.table().map(|table| table.sets.clone()) else {
-            return Freed::default();
-        };
+        let known = self.table().map(|table| (table.sets.clone(), table.dirs.clone()));
+        let Some((sets, mut dirs)) = known else { return Freed::default() };
         let (mut listed, mut stuck, mut carried) = (Vec::new(), Vec::new(), Vec::new());
         for (container, wanted) in sets.iter().filter(|(id, _)| *id != except) {
-            match narrow_in_kernel(kernel, container, wanted) {
+            match narrow_in_kernel(kernel, container, wanted, &mut dirs) {
                 Narrowed::NotNeeded => {}
                 Narrowed::Absent => listed.push((container.clone(), wanted.new.clone())),
                 Narrowed::Failed(why) => {
@@ -156,9 +223,18 @@ impl Unconfirmed {
                 Narrowed::Done(there) => carried.push((container.clone(), *there)),
             }
         }
+        self.remember(dirs);
         carried.truncate(LISTED_MAX.saturating_sub(listed.len()));
         listed.extend(carried.iter().cloned());
         Freed { let_go: LetGo { updates: listed, stuck }, carried }
+    }
+
+    /// Only of containers that are still known: others have ended meanwhile.
+    fn remember(&self, mut dirs: BTreeMap<String, String>) {
+        if let Some(mut table) = self.table() {
+            dirs.retain(|container, _| table.sets.contains_key(container));
+            table.dirs.append(&mut dirs);
+        }
     }
 
     /// An answer with these updates is given. Those that the kernel has carried out are not told again; the runtime may fail to make the others, and does not say so.
@@ -224,18 +300,26 @@ fn read_cpus(kernel: &mut dyn Kernel, dir: &str) -> Option<CpuSet> {
     kernel.read(&format!("{dir}/cpuset.cpus")).ok()?.trim().parse().ok()
 }
 
-fn narrow_in_kernel(kernel: &mut dyn Kernel, id: &str, wanted: &Wanted) -> Narrowed {
+/// `dirs`: directories that are known, and then also this one.
+fn narrow_in_kernel(
+    kernel: &mut dyn Kernel,
+    id: &str,
+    wanted: &Wanted,
+    dirs: &mut BTreeMap<String, String>,
+) -> Narrowed {
     let new = &wanted.new;
     if new.cpus.is_empty() {
         return Narrowed::NotNeeded;
     }
-    let dir = match find_cpuset_group(kernel, &wanted.parent, id) {
-        Ok(Some(dir)) => dir,
-        Ok(None) => return Narrowed::Absent,
-        Err(why) => return Narrowed::Failed(why.to_string()),
-    };
+    if !dirs.contains_key(id) {
+        match find_cpuset_group(kernel, &wanted.parent, id) {
+            Ok(found) => dirs.extend(found.map(|dir| (id.to_owned(), dir))),
+            Err(why) => return Narrowed::Failed(why.to_string()),
+        }
+    }
+    let Some(dir) = dirs.get(id) else { return Narrowed::Absent };
     let file = format!("{dir}/cpuset.cpus");
-    let Some(there) = read_cpus(kernel, &dir) else {
+    let Some(there) = read_cpus(kernel, dir) else {
         return match kernel.is_there(&file) {
             true => Narrowed::Failed(format!("{file} cannot be read")),
             false => Narrowed::Absent,
@@ -249,7 +333,7 @@ fn narrow_in_kernel(kernel: &mut dyn Kernel, id: &str, wanted: &Wanted) -> Narro
     if let Err(errno) = kernel.write(&file, &cpus.to_string()) {
         return Narrowed::Failed(format!("{file} to {cpus}: {errno}"));
     }
-    match read_cpus(kernel, &dir) {
+    match read_cpus(kernel, dir) {
         Some(read) if read == cpus => {
             Narrowed::Done(Box::new(Pinning { cpus, mems: new.mems.clone() }))
         }
@@ -265,6 +349,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use bayplan_enforcement::Pass;
+    use futures::FutureExt as _;
     use nix::errno::Errno;
 
     use super::*;
@@ -348,6 +433,48 @@ mod tests {
             assert_eq!((told.concat().as_str(), !stuck.is_empty()), (listed, is_stuck), "{case}");
             assert_eq!(kernel.0[&format!("{POD}/new/cpuset.cpus")], "0-7", "{case}");
         }
+    }
+
+    #[test]
+    fn a_write_that_a_later_plan_overtakes_is_left_to_the_kernel() {
+        // There, an earlier write: what is in the file then, and whether the container has left.
+        for (there, earlier, file, has_left) in [
+            ("0-3", "0-1", "0-1", true),
+            ("0", "0-1", "0", true),
+            ("0-3", "4-5", "4-5", true),
+            ("!0-3", "0-1", "!0-3", false),
+        ] {
+            let mut kernel = files(&[("c", there)]);
+            let unconfirmed = planned(&[("c", earlier)]);
+            assert!(!unconfirmed.is_overtaken(&write("c", earlier)));
+            unconfirmed.plan(&[write("c", "0-7")], |_| "/kubepods/podu".to_owned());
+            assert!(unconfirmed.is_overtaken(&write("c", earlier)));
+            for _ in 0..2 {
+                assert_eq!(unconfirmed.leave(&mut kernel, &write("c", earlier)), has_left);
+            }
+            assert_eq!(kernel.0[&format!("{POD}/c/cpuset.cpus")], file, "{there} to {earlier}");
+        }
+        // It has no cgroup yet: the runtime is told. It is unknown: nothing overtakes.
+        let unconfirmed = planned(&[("c", "0-7")]);
+        assert!(!unconfirmed.leave(&mut Files::default(), &write("c", "0-1")));
+        assert!(!unconfirmed.is_overtaken(&write("other", "0-1")));
+        assert!(!Unconfirmed::default().is_overtaken(&write("c", "0-1")));
+    }
+
+    #[tokio::test]
+    async fn an_update_waits_while_an_event_is_answered_but_not_for_ever() {
+        let unconfirmed = Unconfirmed::on();
+        unconfirmed.yield_to_events().await;
+        let (first, second) = (unconfirmed.narrowing(), unconfirmed.narrowing());
+        let mut waiting = Box::pin(unconfirmed.yield_to_events());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(second);
+        waiting.await;
+        let _narrowing = unconfirmed.narrowing();
+        unconfirmed.yield_to_events().await;
+        Unconfirmed::default().yield_to_events().await;
     }
 
     #[test]

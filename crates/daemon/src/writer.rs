@@ -2,11 +2,13 @@
 //! about those that failed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_cri::upstream::RuntimeError;
 use bayplan_enforcement::{Pass, Plan, Write};
+use bayplan_host::kernel::DiskKernel;
 use bayplan_node::event::{Answer, Event, FailedWrite, WriteEnd};
 use bayplan_node::resources_file::FileNews;
 use bayplan_types::CpuSet;
@@ -20,10 +22,13 @@ use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::resources_dir::ResourcesDir;
 use crate::runtime::SharedRuntime;
+use crate::tasks::blocking;
 use crate::unconfirmed::Unconfirmed;
 
-/// Updates that one group of a plan has in flight at the runtime.
+/// Updates that one group of a plan has in flight at the runtime, at most.
 const WRITES_IN_FLIGHT_MAX: usize = 16;
+/// The same for each CPU: the usual runtimes start a process for an update, and more of them only hold up everything else.
+const WRITES_PER_CPU: usize = 2;
 /// Failures that are reported together.
 const FAILURES_MAX: usize = 64;
 
@@ -46,12 +51,16 @@ pub(crate) struct Writer {
     pub(crate) calls: RuntimeCalls,
     pub(crate) unconfirmed: Unconfirmed,
     pub(crate) resources: ResourcesDir,
+    /// Where the kernel's files are, below `sys`.
+    pub(crate) host_root: PathBuf,
 }
 
 /// Carries plans out, one after the other, until the loop is gone.
 pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writer: Writer) {
-    let Writer { runtime, failures, config, metrics, calls, unconfirmed, mut resources } = writer;
+    let Writer { runtime, failures, config, metrics, calls, unconfirmed, .. } = writer;
+    let Writer { host_root, mut resources, .. } = writer;
     let mut stuck = Stuck::default();
+    let in_flight = writes_in_flight(std::thread::available_parallelism().map_or(1, usize::from));
     // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
     while let Some(Batch { plan, answer, forgiven, files }) = batches.recv().await {
@@ -72,11 +81,19 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
                 };
                 report(&failures, failed, "another container did not let go");
             }
+            let (overtaken, mut writes): (Vec<Write>, Vec<Write>) =
+                writes.into_iter().partition(|write| unconfirmed.is_overtaken(write));
+            let (left, to_tell) = leave_without_runtime(&unconfirmed, &host_root, overtaken).await;
+            for container in left {
+                calls.end(&container, Instant::now());
+                elsewhere.insert(container);
+            }
+            writes.extend(to_tell);
             let updates = writes.into_iter().map(|write| {
                 let (runtime, unconfirmed) = (Arc::clone(&runtime), unconfirmed.clone());
                 async move { apply(runtime, unconfirmed, write, limit).await }
             });
-            let mut updates = futures::stream::iter(updates).buffer_unordered(WRITES_IN_FLIGHT_MAX);
+            let mut updates = futures::stream::iter(updates).buffer_unordered(in_flight);
             while let Some((write, result)) = updates.next().await {
                 calls.end(&write.container, Instant::now());
                 metrics.update_ended(result.as_ref().err());
@@ -109,6 +126,32 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
             let _gave_up = answer.send(content);
         }
     }
+}
+
+/// A later batch tells the runtime of these containers. Until then none of them gets CPUs, and the kernel takes away those that it has to leave: the runtime is told once, however
+/// many batches wait. Gives the containers of which that is all, and writes that the kernel did not make.
+async fn leave_without_runtime(
+    unconfirmed: &Unconfirmed,
+    root: &Path,
+    overtaken: Vec<Write>,
+) -> (Vec<String>, Vec<Write>) {
+    if overtaken.is_empty() {
+        return (Vec::new(), Vec::new());
+    }
+    let (unconfirmed, root, all) = (unconfirmed.clone(), root.to_owned(), overtaken.clone());
+    let left = blocking(move || {
+        let mut kernel = DiskKernel::open(&root).ok()?;
+        let has_left =
+            |write: &Write| write.pass == Pass::Grow || unconfirmed.leave(&mut kernel, write);
+        Some(all.into_iter().partition(has_left))
+    });
+    let Some(Some((left, to_tell))) = left.await else { return (Vec::new(), overtaken) };
+    let left: Vec<Write> = left;
+    (left.into_iter().map(|write| write.container).collect(), to_tell)
+}
+
+fn writes_in_flight(cpus: usize) -> usize {
+    cpus.saturating_mul(WRITES_PER_CPU).clamp(WRITES_PER_CPU, WRITES_IN_FLIGHT_MAX)
 }
 
 /// CPUs that containers still run on although they should not, because a write failed.
@@ -172,6 +215,7 @@ async fn apply(
         mems = %write.new.mems,
         "update"
     );
+    unconfirmed.yield_to_events().await;
     if !unconfirmed.begin(&write) {
         unconfirmed.end(&write, Some(true));
         return (write, Ok(()));
@@ -223,6 +267,13 @@ mod tests {
         let pinning = |cpus: &str| Pinning { cpus: cpus.parse().unwrap(), ..Pinning::default() };
         let old = (old != "?").then(|| pinning(old));
         Write { pass, container: container.to_owned(), old, new: pinning(new) }
+    }
+
+    #[test]
+    fn as_many_updates_are_in_flight_as_cpus_can_carry_out() {
+        for (cpus, expected) in [(0, 2), (1, 2), (2, 4), (8, 16), (64, 16), (usize::MAX, 16)] {
+            assert_eq!(writes_in_flight(cpus), expected, "{cpus}");
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub fn find_container_cgroup(
     id: &str,
     pid: Option<u32>,
 ) -> Result<Option<ContainerCgroup>, CgroupError> {
-    let named = match find_by_name(kernel, parent, id) {
+    let named = match find_by_name(kernel, CGROUPS, GROUP_FILE, parent, id) {
         Some(own) => Some(own),
         None => find_below(kernel, CGROUPS, parent, id)?,
     };
@@ -94,23 +94,39 @@ pub fn find_cpuset_group(
     parent: &str,
     id: &str,
 ) -> Result<Option<String>, CgroupError> {
+    let version_1 = format!("{CGROUPS}/cpuset");
+    let named = find_by_name(kernel, CGROUPS, GROUP_FILE, parent, id)
+        .or_else(|| find_by_name(kernel, &version_1, "cpuset.cpus", parent, id));
+    if named.is_some() {
+        return Ok(named);
+    }
     match find_container_cgroup(kernel, parent, id, None)? {
         Some(group) => Ok(group.dirs.into_iter().next()),
-        None => find_below(kernel, &format!("{CGROUPS}/cpuset"), parent, id),
+        None => find_below(kernel, &version_1, parent, id),
     }
 }
 
-/// The names of the usual runtimes are tried first: this is asked for every container at every look, and a list of a directory of files takes longer.
-fn find_by_name(kernel: &mut dyn Kernel, parent: &str, id: &str) -> Option<String> {
-    let pod = pod_cgroup(parent).filter(|_| !id.is_empty())?;
+/// The names of the usual runtimes are tried first: this is asked for every container at every look, and a list of a directory of files takes longer. `file` is one that every group
+/// of this hierarchy has.
+fn find_by_name(
+    kernel: &mut dyn Kernel,
+    mount: &str,
+    file: &str,
+    parent: &str,
+    id: &str,
+) -> Option<String> {
+    let pod = cgroup_dir(parent).filter(|_| !id.is_empty())?;
+    let pod = format!("{mount}/{}", pod.to_str()?);
     let names = [("", ""), ("cri-containerd-", ".scope"), ("crio-", ".scope"), ("crio-", "")];
     let mut paths = names.iter().map(|(before, after)| format!("{pod}/{before}{id}{after}"));
-    paths.find(|path| is_group(kernel, path))
+    paths.find(|path| kernel.is_there(&format!("{path}/{file}")))
 }
 
-/// Every group but the root has this file.
+/// Every group of version 2 but the root has this file.
+const GROUP_FILE: &str = "cgroup.type";
+
 fn is_group(kernel: &mut dyn Kernel, dir: &str) -> bool {
-    kernel.is_there(&format!("{dir}/cgroup.type"))
+    kernel.is_there(&format!("{dir}/{GROUP_FILE}"))
 }
 
 /// Only a hierarchy of version 2 has it; mounted here it is the only one (Documentation/admin-guide/cgroup-v2.rst, "Mounting" and "Core Interface Files").
@@ -311,6 +327,33 @@ mod tests {
             let expected = [(number(&own), "/system.slice/chrony.service"), (number(&mount), "/")];
             let expected = expected.map(|(id, path)| (id, path.to_owned()));
             assert_eq!(find_cgroup_paths(root.path(), &ids), expected.into());
+        }
+    }
+
+    #[test]
+    fn sets_of_cpus_are_found_in_either_version_by_name_and_by_list() {
+        for (file, expected) in [
+            ("kubepods/pod1/ab/cgroup.type", "kubepods/pod1/ab"),
+            ("cpuset/kubepods/pod1/ab/cpuset.cpus", "cpuset/kubepods/pod1/ab"),
+            (
+                "cpuset/kubepods/pod1/cri-containerd-ab.scope/cpuset.cpus",
+                "cpuset/kubepods/pod1/cri-containerd-ab.scope",
+            ),
+            // Of a runtime that is not known.
+            (
+                "cpuset/kubepods/pod1/other-ab.scope/cpuset.cpus",
+                "cpuset/kubepods/pod1/other-ab.scope",
+            ),
+            ("cpuset/kubepods/pod1/cd/cpuset.cpus", ""),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let path = root.path().join(CGROUPS).join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "0-1\n").unwrap();
+            let mut kernel = DiskKernel::open(root.path()).unwrap();
+            let found = find_cpuset_group(&mut kernel, "/kubepods/pod1", "ab").unwrap();
+            let expected = (!expected.is_empty()).then(|| format!("{CGROUPS}/{expected}"));
+            assert_eq!(found, expected, "{file}");
         }
     }
 
