@@ -3,7 +3,7 @@
 use bayplan_allocator::policy::Policy;
 use bayplan_enforcement::power::TurboDomain;
 use bayplan_node::settings::OnNoCapacity;
-use bayplan_types::Bytes;
+use bayplan_types::{AMPLIFICATION_PERCENT, Bytes};
 use bayplan_workload::VectorStrategy;
 use bayplan_workload::annotations::{
     BURST, FLAG, INTERRUPTS, NUMA_STRATEGY, PARTITION, PRIORITY, SIBLINGS, Words,
@@ -384,9 +384,11 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "requests.amplificationPercent",
         when: When::Now,
-        kind: Kind::Count(100, 1000, |it| &mut it.requests.amplification.percent),
-        text: "CPU time that a scheduler counts a CPU as, in percent, where it amplifies CPUs (Koordinator's resource-amplification-ratio): requests of \
-               containers without CPUs of their own are divided by it.",
+        kind: Kind::Count(*AMPLIFICATION_PERCENT.start(), *AMPLIFICATION_PERCENT.end(), |it| {
+            &mut it.requests.amplification.percent
+        }),
+        text: "CPU time that a scheduler counts a CPU as, in percent, where it amplifies CPUs (Koordinator's resource-amplification-ratio, which the agent \
+               takes from the Node where this key is missing): requests of containers without CPUs of their own are divided by it.",
     },
     Key {
         name: "requests.colocatePods",
