@@ -136,3 +136,70 @@ async fn keys_of_the_file_hold_again_when_the_cluster_has_nothing_more() {
     diff(ask(&node, "DELETE", HERE, "").await);
     assert_eq!(node.status().await.cpus.reserved, "1,9");
 }
+
+fn amplification(status: &Status) -> Option<(usize, bool)> {
+    let cluster = status.config.as_ref()?.cluster.as_ref()?;
+    cluster.amplification.map(|it| (it.percent, it.holds))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_nodes_amplification_holds_where_the_configuration_says_none_and_outlives_the_daemon() {
+    const KEY: &str = "requests.amplificationPercent";
+    const SAYS: &str = "requests:\n  amplificationPercent: 120\n";
+    let keys = |diff: ConfigDiff| -> Vec<String> {
+        assert_eq!(diff.moves, []);
+        diff.changes.into_iter().map(|it| it.key).collect()
+    };
+    let of_node = |path: &str, percent: usize| format!("{path}?amplification_percent={percent}");
+    let with_object = |percent: usize| {
+        format!("{HERE}?name=BayplanConfig/default&generation=1&amplification_percent={percent}")
+    };
+    let mut node = start("").await;
+    node.guaranteed("owner", 2000).await;
+    let before = node.wait_until_in_line().await;
+    for nothing in [of_node(HERE, 99), of_node(HERE, 1001), HERE.to_owned()] {
+        let (status, said) = ask(&node, "POST", &nothing, "").await;
+        assert!(status == 400 && said.starts_with(char::is_alphabetic), "{status} {said}");
+    }
+    let path = of_node(&format!("{HERE}/diff"), 150);
+    assert_eq!(keys(diff(ask(&node, "POST", &path, "").await)), [KEY]);
+    assert_eq!(amplification(&node.status().await), None);
+    assert_eq!(keys(diff(ask(&node, "POST", &of_node(HERE, 150), "").await)), [KEY]);
+    let status = node.check_in_line().await;
+    assert_eq!((held(&status), amplification(&status)), (None, Some((150, true))));
+    assert_eq!(status.containers, before.containers);
+
+    // Kept without an object, and the file of the next start says it itself.
+    node.kill_daemon();
+    node.spawn_daemon("").await;
+    assert_eq!(amplification(&node.wait_until_in_line().await), Some((150, true)));
+    node.kill_daemon();
+    node.spawn_daemon(SAYS).await;
+    assert_eq!(amplification(&node.wait_until_in_line().await), Some((150, false)));
+    assert_eq!(keys(diff(ask(&node, "POST", &of_node(HERE, 200), "").await)), [""; 0]);
+
+    // The file's key is none of the node's own, so under an object it counts no more.
+    let text = "resyncInterval: 1s\n";
+    let told = keys(diff(ask(&node, "POST", &with_object(200), text).await));
+    assert!(told.iter().any(|it| it == KEY), "{told:?}");
+    assert_eq!(amplification(&node.status().await), Some((200, true)));
+    let says = format!("{text}{SAYS}");
+    assert_eq!(keys(diff(ask(&node, "POST", &with_object(200), &says).await)), [KEY]);
+    let status = node.status().await;
+    assert_eq!((amplification(&status), held(&status).is_some()), (Some((200, false)), true));
+    assert_eq!(diff(ask(&node, "POST", &with_object(300), &says).await).changes, []);
+
+    // What the file says changes who counts.
+    diff(ask(&node, "POST", &of_node(HERE, 150), "").await);
+    assert_eq!(amplification(&node.status().await), Some((150, false)));
+    let file = node.path("bayplan.yaml");
+    let new = node.path("new.yaml");
+    fs::write(&new, fs::read_to_string(&file).unwrap().replace(SAYS, "")).unwrap();
+    fs::rename(new, &file).unwrap();
+    assert_eq!(keys(diff(ask(&node, "POST", "/api/v1/config/reload", "").await)), [KEY]);
+    assert_eq!(amplification(&node.status().await), Some((150, true)));
+    assert_eq!(keys(diff(ask(&node, "DELETE", HERE, "").await)), [KEY]);
+    assert_eq!(amplification(&node.status().await), None);
+    assert_eq!(ask(&node, "GET", HERE, "").await.0, 404);
+    assert_eq!(node.check_in_line().await.containers, before.containers);
+}

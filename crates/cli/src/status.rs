@@ -3,7 +3,8 @@
 use bayplan_daemon::query_control;
 use bayplan_node::mode::Mode;
 use bayplan_node::status::{
-    ClockStatus, ClusterConfigStatus, ConfigStatus, FrontEndStatus, Status, TakenBack,
+    AmplificationStatus, ClockStatus, ClusterConfigStatus, ConfigStatus, FrontEndStatus, Status,
+    TakenBack,
 };
 
 use crate::args::{Output, StatusOptions};
@@ -163,13 +164,22 @@ fn render_config(config: &ConfigStatus) -> String {
 
 /// Which object of the cluster counts instead of the file, and why another one does not.
 fn render_cluster(cluster: &ClusterConfigStatus) -> String {
-    let ClusterConfigStatus { name, generation, since, problem } = cluster;
+    let ClusterConfigStatus { name, generation, since, amplification, problem } = cluster;
     let mut text = String::new();
     if let Some(name) = name {
         let generation = generation.map(|it| format!(", generation {it},")).unwrap_or_default();
         text.push_str(&format!(
             "{name} of the cluster{generation} is the configuration since {since:.0}; of the file only the node's own keys count\n"
         ));
+    }
+    if let Some(AmplificationStatus { percent, holds }) = amplification {
+        let what = match holds {
+            true => "is requests.amplificationPercent",
+            false => {
+                "has no effect, because the configuration says requests.amplificationPercent itself"
+            }
+        };
+        text.push_str(&format!("the Node's amplification of CPUs to {percent} % {what}\n"));
     }
     if let Some(problem) = problem {
         text.push_str("a configuration of the cluster is not used:\n");
@@ -296,5 +306,18 @@ mod tests {
             a configuration of the cluster is not used:
               a:1:1: b
         "#]].assert_eq(&render_config(&serde_json::from_str(of_cluster).unwrap()));
+        for (holds, expected) in [
+            (true, "is requests.amplificationPercent\n"),
+            (
+                false,
+                "has no effect, because the configuration says requests.amplificationPercent itself\n",
+            ),
+        ] {
+            let of_node = format!(
+                r#"{{"read_at": "2026-11-21T22:00:00Z", "cluster": {{"since": "2026-11-21T23:00:00Z", "amplification": {{"percent": 150, "holds": {holds}}}}}}}"#
+            );
+            let shown = render_config(&serde_json::from_str(&of_node).unwrap());
+            assert_eq!(shown, format!("the Node's amplification of CPUs to 150 % {expected}"));
+        }
     }
 }

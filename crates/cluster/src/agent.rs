@@ -1,5 +1,5 @@
 //! The agent of a node. In: the node's Node object, all BayplanConfigs, accepted objects of other systems, and the daemon's answers. Out: a daemon under the configuration that is for this
-//! node, the node's BayplanNode, and events on its pods.
+//! node, with the Node's amplification of CPUs, the node's BayplanNode, and events on its pods.
 //!
 //! It keeps nothing but what it wrote last. Whatever ends it, at whatever write, the next start finds the same from API server and daemon. Without
 //! API server nothing changes on the node; without daemon the node's conditions say so.
@@ -14,6 +14,7 @@ use serde_json::Value as Json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::amplification::amplification;
 use crate::api::{Cluster, node_object};
 use crate::brakes::{Decision, decide};
 use crate::chosen::{Chosen, choose_source};
@@ -29,7 +30,9 @@ use crate::object::{ConfigObject, NodeObject};
 use crate::part::Part;
 use crate::pod_feed::feed_pods;
 use crate::report::NodeReport;
+use crate::said::Said;
 use crate::topology_publisher::publish_node_topology;
+use crate::wanted::{Key, Wanted};
 use crate::watching::{LOOK, REPAIR, World, follow, spread};
 
 /// Between attempts to write, doubled each time up to the last.
@@ -210,12 +213,13 @@ struct Agent<'a, D> {
     cluster: &'a Cluster,
     daemon: &'a D,
     world: watch::Receiver<World>,
-    /// Since when the chosen object has this name and generation.
-    seen: Option<((String, i64), Instant)>,
+    /// Since when this is wanted.
+    seen: Option<(Key, Instant)>,
     /// The last object of another system that was converted.
     converted: Option<ConvertedObject>,
-    /// The object that the daemon was last found to have as it is.
-    held: Option<ConfigObject>,
+    /// The object and what the Node says that the daemon was last found to have as they are.
+    held: Option<(ConfigObject, Option<usize>)>,
+    said: Said,
     conditions: Option<Vec<Condition>>,
     written: Option<Written>,
     /// Writes are not tried before.
@@ -239,6 +243,7 @@ impl<'a, D: Daemon> Agent<'a, D> {
             seen: None,
             converted: None,
             held: None,
+            said: Said::default(),
             conditions: None,
             written: None,
             retry: None,
@@ -275,10 +280,16 @@ impl<'a, D: Daemon> Agent<'a, D> {
             Chosen::Several(names) => (None, Some(several(&names))),
         };
         let chosen = object.as_ref();
+        let amplification = self.amplification(node);
         let applied = match (&status, otherwise) {
             (Err(error), _) => Applied::DaemonAway(error.clone()),
             (Ok(_), Some(applied)) => applied,
-            (Ok(status), None) => self.configure(chosen, status).await,
+            (Ok(status), None) => {
+                // What cannot be understood changes nothing.
+                let has = status.amplification().map(|it| it.percent);
+                let amplification = amplification.clone().unwrap_or(has);
+                self.configure(Wanted { object: chosen, amplification }, status).await
+            }
         };
         let wait = match applied {
             Applied::Waiting(seconds) => Duration::from_secs(seconds.max(1)).min(LOOK),
@@ -294,10 +305,28 @@ impl<'a, D: Daemon> Agent<'a, D> {
             Err(_) => None,
         };
         let daemon = status.as_ref().ok();
-        let report =
-            NodeReport { node, chosen, applied: &applied, daemon, lacking: lacking.as_deref() };
+        let report = NodeReport {
+            node,
+            chosen,
+            applied: &applied,
+            amplification: &amplification,
+            daemon,
+            lacking: lacking.as_deref(),
+        };
         self.write(&report).await;
         wait
+    }
+
+    /// What the Node says of amplified CPUs; a mistake is logged once.
+    fn amplification(&mut self, node: &NodeObject) -> Result<Option<usize>, String> {
+        const SUBJECT: &str = "amplification";
+        let found = amplification(&node.annotations);
+        match &found {
+            Ok(_) => self.said.is_over(SUBJECT),
+            Err(problem) if self.said.is_news(SUBJECT, problem) => tracing::warn!("{problem}"),
+            Err(_) => {}
+        }
+        found
     }
 
     /// The time until it is told that the node waits; `None`: it is told, or something else is.
@@ -352,28 +381,27 @@ impl<'a, D: Daemon> Agent<'a, D> {
         if machine.is_good() { Ok(machine.text()) } else { Err(machine.text()) }
     }
 
-    /// `None`: nothing in the cluster is for this node.
-    async fn configure(&mut self, object: Option<&ConfigObject>, status: &DaemonStatus) -> Applied {
-        if object.is_none() && status.holds().is_none() {
-            return Applied::File;
-        }
+    async fn configure(&mut self, wanted: Wanted<'_>, status: &DaemonStatus) -> Applied {
+        let Wanted { object, amplification } = wanted;
         if let Some(problem) = object.and_then(|it| it.problem.clone()) {
             return Applied::Invalid(problem);
         }
-        let key = object.map(|it| (it.full_name(), it.generation));
-        if object.is_some() && self.held.as_ref() == object && status.holds() == key {
-            return Applied::Holds;
+        let has_it = match object {
+            Some(object) => self.held.as_ref() == Some(&(object.clone(), amplification)),
+            None => status.amplification().map(|it| it.percent) == amplification,
+        };
+        if has_it && status.holds() == wanted.holds() {
+            return wanted.applied();
         }
-        let waited = self.waited(key, status);
-        match self.bring(object, waited).await {
+        let waited = self.waited(wanted.key(), status);
+        match self.bring(wanted, waited).await {
             Ok(applied) => applied,
             Err(error) => Applied::DaemonAway(error),
         }
     }
 
-    /// Since when this object is known; `None` where the node has no configuration of the cluster yet.
-    fn waited(&mut self, key: Option<(String, i64)>, status: &DaemonStatus) -> Option<Duration> {
-        let key = key.unwrap_or_default();
+    /// Since when this is wanted; `None` where the node has no configuration of the cluster yet.
+    fn waited(&mut self, key: Key, status: &DaemonStatus) -> Option<Duration> {
         let since = match &self.seen {
             Some((seen, since)) if *seen == key => *since,
             _ => {
@@ -385,19 +413,14 @@ impl<'a, D: Daemon> Agent<'a, D> {
         status.holds().map(|_| since.elapsed())
     }
 
-    /// Asks what it would change, and applies it if it may. `None`: the node's file alone.
+    /// Asks what it would change, and applies it if it may.
     async fn bring(
         &mut self,
-        object: Option<&ConfigObject>,
+        wanted: Wanted<'_>,
         waited: Option<Duration>,
     ) -> Result<Applied, String> {
-        let asked = match object {
-            Some(object) => self.post("/api/v1/config/cluster/diff", object).await?,
-            None => {
-                let path = "/api/v1/config/cluster/diff";
-                self.daemon.ask(Method::Get, path, String::new()).await?
-            }
-        };
+        let object = wanted.object;
+        let asked = self.tell("/api/v1/config/cluster/diff", Method::Get, wanted).await?;
         let diff: Diff = match judged(object, &asked) {
             Some(refused) => return refused,
             None => serde_json::from_slice(&asked.body).map_err(|error| error.to_string())?,
@@ -407,26 +430,31 @@ impl<'a, D: Daemon> Agent<'a, D> {
             Decision::Wait(left) => return Ok(Applied::Waiting(left.as_secs() + 1)),
             Decision::Apply => {}
         }
-        let done = match object {
-            Some(object) => self.post("/api/v1/config/cluster", object).await?,
-            None => {
-                self.daemon.ask(Method::Delete, "/api/v1/config/cluster", String::new()).await?
-            }
-        };
+        let done = self.tell("/api/v1/config/cluster", Method::Delete, wanted).await?;
         if let Some(refused) = judged(object, &done) {
             return refused;
         }
-        self.held = object.cloned();
-        let name = object.map(ConfigObject::full_name);
-        tracing::info!(object = name, "the daemon goes on under another configuration");
-        Ok(if object.is_some() { Applied::Holds } else { Applied::File })
+        self.held = object.map(|it| (it.clone(), wanted.amplification));
+        let (name, percent) = (object.map(ConfigObject::full_name), wanted.amplification);
+        tracing::info!(
+            object = name,
+            amplification = percent,
+            "the daemon has another configuration"
+        );
+        Ok(wanted.applied())
     }
 
-    async fn post(&self, path: &str, object: &ConfigObject) -> Result<Answer, String> {
-        let (name, generation) = (object.full_name(), object.generation);
-        // Names of objects need no escapes.
-        let path = format!("{path}?name={name}&generation={generation}");
-        self.daemon.ask(Method::Post, &path, object.text.clone()).await
+    /// Tells the daemon what it is to have, or by another method that this is nothing.
+    async fn tell(
+        &self,
+        path: &str,
+        of_nothing: Method,
+        wanted: Wanted<'_>,
+    ) -> Result<Answer, String> {
+        match wanted.is_nothing() {
+            true => self.daemon.ask(of_nothing, path, String::new()).await,
+            false => self.daemon.ask(Method::Post, &wanted.path(path), wanted.text()).await,
+        }
     }
 
     /// Writes what is new, and from time to time all. What fails is tried again later.
@@ -493,8 +521,8 @@ fn judged(object: Option<&ConfigObject>, answer: &Answer) -> Option<Result<Appli
     match answer.status {
         200..300 => None,
         422 => Some(Ok(Applied::Invalid(locate(&name, text, &answer.text())))),
-        404 => Some(Err(
-            "the daemon is older than the agent and knows no configuration of the cluster"
+        400 | 404 => Some(Err(
+            "the daemon is older than the agent and does not know this configuration of the cluster"
                 .to_owned(),
         )),
         _ => Some(Err(answer.text())),
@@ -536,92 +564,4 @@ fn escaped(run: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use serde_json::json;
-
-    use super::*;
-    use crate::foreign::{Converted, ForeignKind, Question, candidates};
-
-    /// Tells of this machine, but not of 0.
-    #[derive(Default)]
-    struct Changing(AtomicU32);
-
-    impl Daemon for Changing {
-        async fn ask(&self, _: Method, _: &str, _: String) -> Result<Answer, String> {
-            let number = self.0.load(Ordering::Relaxed);
-            let status = if number == 0 { 503 } else { 200 };
-            Ok(Answer { status, body: format!("machine {number}").into_bytes() })
-        }
-    }
-
-    /// 5,000 agents wrote in the same moment that they wait.
-    #[tokio::test]
-    async fn that_a_node_waits_is_told_later_on_one_node_than_on_the_next() {
-        let mut told = Vec::new();
-        for node in ["n1", "n2", "n3", "n4"] {
-            let options = options(node);
-            let (cluster, daemon) = (Cluster::unreachable(node), Changing::default());
-            let world = watch::channel(World::default()).1;
-            let mut agent = Agent::new(&options, &cluster, &daemon, world);
-            let key = ("default".to_owned(), 2);
-            agent.seen = Some((key.clone(), Instant::now()));
-            assert_eq!(agent.too_early_to_tell(&Applied::Holds), None);
-            let left = agent.too_early_to_tell(&Applied::Waiting(60)).unwrap();
-            assert!(left < WAITING_TOLD_WITHIN, "{left:?}");
-            told.push(left);
-            agent.seen = Some((key, Instant::now() - WAITING_TOLD_WITHIN));
-            assert_eq!(agent.too_early_to_tell(&Applied::Waiting(60)), None);
-        }
-        told.sort();
-        told.dedup();
-        assert_eq!(told.len(), 4, "{told:?}");
-    }
-
-    fn options(node: &str) -> AgentOptions {
-        AgentOptions {
-            node: node.to_owned(),
-            start_within: Duration::ZERO,
-            parts: BTreeSet::new(),
-            features: FeatureOptions::default(),
-            feeds_pods: false,
-            accepted: vec!["nri-plugins".parse().unwrap()],
-            convert,
-        }
-    }
-
-    fn convert(question: &Question<'_>) -> Result<Converted, String> {
-        let text = format!("{:?} {:?}", question.group, question.machine);
-        Ok(Converted { text, lost: Vec::new() })
-    }
-
-    #[tokio::test]
-    async fn an_object_is_converted_with_the_machine_and_anew_for_another_one_or_another_group() {
-        let options = options("n");
-        let (cluster, daemon) = (Cluster::unreachable("n"), Changing::default());
-        let mut agent = Agent::new(&options, &cluster, &daemon, watch::channel(World::default()).1);
-        let node = |group: &str| {
-            let labels = BTreeMap::from([("config.nri/group".to_owned(), group.to_owned())]);
-            NodeObject { name: "n".to_owned(), labels, ..NodeObject::default() }
-        };
-        let name = candidates(&options.accepted, &node("a")).remove(0);
-        let object = json!({ "metadata": { "name": "node.n" }, "spec": {} });
-        let object = ForeignObject::read(&object, ForeignKind::Balloons);
-        for (group, machine, expected) in [
-            ("a", 0, Err("machine 0")),
-            ("a", 1, Ok("Some(\"a\") Some(\"machine 1\")")),
-            ("a", 1, Ok("Some(\"a\") Some(\"machine 1\")")),
-            // Issue 34: after hot-plug it was as for the machine of before.
-            ("a", 2, Ok("Some(\"a\") Some(\"machine 2\")")),
-            ("a", 0, Ok("Some(\"a\") Some(\"machine 2\")")),
-            ("b", 0, Err("machine 0")),
-            ("b", 2, Ok("Some(\"b\") Some(\"machine 2\")")),
-        ] {
-            daemon.0.store(machine, Ordering::Relaxed);
-            let found = agent.converted(&node(group), &name, &object).await;
-            let found = found.as_ref().map(|it| it.text.as_str()).map_err(String::as_str);
-            assert_eq!(found, expected, "{group}");
-        }
-    }
-}
+mod tests;

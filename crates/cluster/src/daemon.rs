@@ -155,6 +155,16 @@ pub(crate) struct DaemonConfig {
 pub(crate) struct DaemonClusterConfig {
     pub(crate) name: Option<String>,
     pub(crate) generation: Option<i64>,
+    pub(crate) amplification: Option<DaemonAmplification>,
+}
+
+/// What it has of the Node's amplification of CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct DaemonAmplification {
+    pub(crate) percent: usize,
+    /// The configuration does not say it itself.
+    pub(crate) holds: bool,
 }
 
 impl DaemonStatus {
@@ -162,6 +172,11 @@ impl DaemonStatus {
     pub(crate) fn holds(&self) -> Option<(String, i64)> {
         let cluster = self.config.as_ref()?.cluster.as_ref()?;
         Some((cluster.name.clone()?, cluster.generation?))
+    }
+
+    /// What it was given of the Node's amplification of CPUs.
+    pub(crate) fn amplification(&self) -> Option<DaemonAmplification> {
+        self.config.as_ref()?.cluster.as_ref()?.amplification
     }
 
     /// Most CPUs without an exclusive container in one pool of the lowest level, which is a NUMA node.

@@ -6,6 +6,7 @@
 //! Beside it, [`run_webhook`] answers the API server about new pods: it copies their requests into an annotation.
 
 mod agent;
+mod amplification;
 mod api;
 mod brakes;
 mod chosen;
@@ -40,6 +41,7 @@ mod said;
 #[cfg(test)]
 mod telemetry;
 mod topology_publisher;
+mod wanted;
 mod watching;
 mod webhook;
 

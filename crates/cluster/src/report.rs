@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::amplification::amplification_condition;
 use crate::conditions::{Applied, Condition, seconds, with_times};
 use crate::daemon::{DaemonStatus, count};
 use crate::mistake::bounded;
@@ -17,6 +18,8 @@ pub struct NodeReport<'a> {
     /// What was chosen for it.
     pub(crate) chosen: Option<&'a ConfigObject>,
     pub(crate) applied: &'a Applied,
+    /// What the Node says of amplified CPUs, in percent, or why it cannot be understood.
+    pub(crate) amplification: &'a Result<Option<usize>, String>,
     /// `None`: it does not answer.
     pub(crate) daemon: Option<&'a DaemonStatus>,
     /// What `/readyz` lacks; `None` where nothing is.
@@ -78,7 +81,7 @@ impl NodeReport<'_> {
                 Condition::new("DaemonReady", "True", "Ready", "the daemon is ready")
             }
         };
-        vec![
+        let always = [
             with_note(self.applied.condition(&object, generation), self.chosen),
             ready,
             self.placement(),
@@ -88,7 +91,9 @@ impl NodeReport<'_> {
                 "Synced",
                 "the agent reads and writes; lastSync says since when it has not",
             ),
-        ]
+        ];
+        let amplification = amplification_condition(self.amplification, self.daemon);
+        always.into_iter().chain(amplification).collect()
     }
 
     /// Whether containers run where they should.
@@ -178,6 +183,7 @@ mod tests {
             node: &node,
             chosen: Some(&object),
             applied: &Applied::Holds,
+            amplification: &Ok(None),
             daemon: Some(&daemon),
             lacking: None,
         };
@@ -239,6 +245,7 @@ mod tests {
             node: &node,
             chosen: None,
             applied: &applied,
+            amplification: &Ok(Some(150)),
             daemon: None,
             lacking: None,
         };
@@ -251,7 +258,8 @@ mod tests {
                 "ConfigApplied Unknown",
                 "DaemonReady False",
                 "PlacementHealthy Unknown",
-                "ApiSynced True"
+                "ApiSynced True",
+                "AmplificationApplied Unknown"
             ]
         );
         assert_eq!(status.get("exclusiveCpus"), None);

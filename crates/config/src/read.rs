@@ -69,6 +69,11 @@ impl ConfigFile {
         place.unwrap_or(Position { line: 1, column: 1 })
     }
 
+    /// Whether it has the key of this whole name.
+    pub fn says(&self, key: &str) -> bool {
+        self.stands.iter().any(|(name, _)| *name == key)
+    }
+
     /// Every key with its value, and whether the file says so.
     pub fn settings(&self) -> Settings {
         Settings::of(&self.config, &self.stands)

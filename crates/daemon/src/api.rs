@@ -399,7 +399,7 @@ const ROUTES: [Route; 36] = [
     Route {
         method: "POST",
         path: "/api/v1/config/cluster",
-        parameters: "`name`: kind and name of the object; `generation`: its generation; the body is the configuration",
+        parameters: "`name`: kind and name of the object; `generation`: its generation; the body is the configuration; without all three, the file holds; `amplification_percent`: what the Node says of `requests.amplificationPercent`, if anything",
         reach: Reach::Socket,
         answer: "`bayplan-config-diff/1`, after the change: what the cluster's configuration has changed; 422 and its mistakes where it cannot be used",
         handler: || post(apply_cluster_config),
@@ -683,48 +683,63 @@ async fn reload_config(State(api): State<Api>) -> Response {
     }
 }
 
-/// An object of the cluster.
+/// What the cluster says, but for the text.
 #[derive(Deserialize)]
-struct Object {
-    name: String,
-    generation: i64,
+struct OfCluster {
+    name: Option<String>,
+    generation: Option<i64>,
+    amplification_percent: Option<usize>,
+}
+
+impl OfCluster {
+    fn with(self, text: String) -> Result<ClusterConfig, Response> {
+        let OfCluster { name, generation, amplification_percent } = self;
+        ClusterConfig::given(name, generation, text, amplification_percent)
+            .map_err(|problem| (StatusCode::BAD_REQUEST, format!("{problem}\n")).into_response())
+    }
 }
 
 async fn cluster_config(State(api): State<Api>) -> Response {
-    match api.reloader.cluster() {
-        Some(held) => Json(held).into_response(),
-        None => (StatusCode::NOT_FOUND, "the cluster has no configuration for this node\n")
+    let held = api.reloader.cluster();
+    match held.is_empty() {
+        true => (StatusCode::NOT_FOUND, "the cluster has no configuration for this node\n")
             .into_response(),
+        false => Json(held).into_response(),
     }
 }
 
 async fn diff_cluster_config(
     State(api): State<Api>,
-    Query(it): Query<Object>,
+    Query(it): Query<OfCluster>,
     text: String,
 ) -> Response {
-    let given = ClusterConfig::new(it.name, it.generation, text);
-    or_why_not(api.reloader.preview_cluster(Some(&given)).await)
+    match it.with(text) {
+        Ok(given) => or_why_not(api.reloader.preview_cluster(given).await),
+        Err(refusal) => refusal,
+    }
 }
 
 async fn diff_no_cluster_config(State(api): State<Api>) -> Response {
-    or_why_not(api.reloader.preview_cluster(None).await)
+    or_why_not(api.reloader.preview_cluster(ClusterConfig::default()).await)
 }
 
 async fn apply_cluster_config(
     State(api): State<Api>,
-    Query(it): Query<Object>,
+    Query(it): Query<OfCluster>,
     text: String,
 ) -> Response {
-    take_from_cluster(api, Some(ClusterConfig::new(it.name, it.generation, text))).await
+    match it.with(text) {
+        Ok(given) => take_from_cluster(api, given).await,
+        Err(refusal) => refusal,
+    }
 }
 
 async fn drop_cluster_config(State(api): State<Api>) -> Response {
-    take_from_cluster(api, None).await
+    take_from_cluster(api, ClusterConfig::default()).await
 }
 
 /// Goes on although the client may give up.
-async fn take_from_cluster(api: Api, given: Option<ClusterConfig>) -> Response {
+async fn take_from_cluster(api: Api, given: ClusterConfig) -> Response {
     match tokio::spawn(async move { api.reloader.apply_cluster(given).await }).await {
         Ok(done) => or_why_not(done),
         Err(_) => stopping(),

@@ -29,7 +29,7 @@ use bayplan_node::reconfigure::{ChangedConfig, Shift};
 use bayplan_node::status::{ConfigStatus, Status};
 use bayplan_topology::Topology;
 
-use crate::cluster_config::{Kept, effective};
+use crate::cluster_config::Kept;
 use crate::config::{
     CONFIG_PATH, Change, Config, ConfigErrors, ConfigFile, changes, check_config_on,
     read_config_file,
@@ -103,7 +103,7 @@ impl Followed {
         let stamp = Stamp::of(&followed);
         let said = read_config_file(path)?;
         let kept = Kept::read(&said.config.state_dir);
-        let config = effective(&said.config, kept.file());
+        let config = kept.on_node(&said);
         let file = Some(FollowedFile { path: followed, stamp });
         Ok(Followed { config, file, said, kept, log: None, is_dry_run: false })
     }
@@ -117,11 +117,9 @@ impl Followed {
         if let Some(file) = &self.file {
             check_config_on(&self.said, &file.path, machine.topology())?;
         }
-        if let Some((held, file)) = &self.kept.held
-            && let Err(errors) = check_config_on(file, Path::new(&held.name), machine.topology())
-        {
-            self.kept = Kept { held: None, problem: Some(errors.to_string()) };
-            self.config = self.said.config.clone();
+        if let Err(errors) = self.kept.check_on(machine.topology()) {
+            self.kept = self.kept.without_object(errors.to_string());
+            self.config = self.kept.on_node(&self.said);
         }
         if let Some(problem) = &self.kept.problem {
             tracing::error!("the configuration of the cluster is not used, the file is: {problem}");
@@ -245,8 +243,16 @@ struct Known {
     stamp: Option<Stamp>,
     status: ConfigStatus,
     /// What the file said when it was last good.
-    node: Config,
+    node: ConfigFile,
     kept: Kept,
+}
+
+impl Known {
+    /// What is shown of what the cluster said, after any of both has changed.
+    fn show_cluster(&mut self) {
+        let since = self.status.cluster.as_ref().map(|it| it.since);
+        self.status.cluster = self.kept.status(&self.node, since.unwrap_or_else(Timestamp::now));
+    }
 }
 
 impl Reloader {
@@ -260,9 +266,9 @@ impl Reloader {
             problem: None,
             restart_for: Vec::new(),
             state_dir: Some(config.state_dir.display().to_string()),
-            cluster: kept.status(Timestamp::now()),
+            cluster: kept.status(&said, Timestamp::now()),
         };
-        let known = Known { stamp, status, node: said.config, kept };
+        let known = Known { stamp, status, node: said, kept };
         let known = std::sync::Mutex::new(known);
         Reloader(Arc::new(Inner { path, log, started: config, parts, known }))
     }
@@ -287,7 +293,7 @@ impl Reloader {
         let file = ConfigFile::parse(path, text)?;
         let ground = self.0.parts.ground.lock().await;
         check_config_on(&file, path, &ground.topology)?;
-        let new = self.known(|known| effective(&file.config, known.kept.file()));
+        let new = self.known(|known| known.kept.on_node(&file));
         self.diff(&new, &ground).await
     }
 
@@ -299,7 +305,7 @@ impl Reloader {
         let file = ConfigFile::parse(path, text)?;
         let ground = self.0.parts.ground.lock().await;
         check_config_on(&file, path, &ground.topology)?;
-        let new = self.known(|known| effective(&file.config, known.kept.file()));
+        let new = self.known(|known| known.kept.on_node(&file));
         let changed = new.changed(&ground.topology, &ground.chosen).context("reservedCpus")?;
         // One question: between two the node may have become another one.
         let asked = self.0.parts.inbox.ask(Event::PreviewStatus(Box::new(changed))).await;
@@ -382,12 +388,13 @@ impl Reloader {
         self.known(|known| known.stamp = stamp);
         let file = read?;
         check_config_on(&file, &path, &ground.topology)?;
-        let new = self.known(|known| effective(&file.config, known.kept.file()));
+        let new = self.known(|known| known.kept.on_node(&file));
         let diff = self.go_on_under(new, &mut ground).await?;
         self.known(|known| {
             let path = self.0.path.as_ref().filter(|_| stamp.is_some());
             known.status.file = path.map(|it| it.display().to_string());
-            known.node = file.config;
+            known.node = file;
+            known.show_cluster();
         });
         Ok(diff)
     }

@@ -136,9 +136,21 @@ pub struct ClusterConfigStatus {
     pub generation: Option<i64>,
     /// When it was applied, or found at the daemon's start.
     pub since: Timestamp,
+    /// What the Node says of amplified CPUs; absent if it says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amplification: Option<AmplificationStatus>,
     /// Why the last one that came is not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// What the Node says of `requests.amplificationPercent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AmplificationStatus {
+    /// CPU time that a CPU counts as, in percent.
+    pub percent: usize,
+    /// Whether it holds: the configuration does not say it itself.
+    pub holds: bool,
 }
 
 /// CPU lists by class; together they are the machine.

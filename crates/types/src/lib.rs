@@ -24,4 +24,4 @@ pub use speed_select::{
     NoCorePower, ParseCorePowerError, ParseProfileError, PerformanceProfile, PowerCore,
     PowerDomain, SPEED_SELECT_DEVICE, SpeedSelect,
 };
-pub use unit::{Bytes, HugeBytes, Khz, MilliCpu};
+pub use unit::{AMPLIFICATION_PERCENT, Bytes, HugeBytes, Khz, MilliCpu};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::ops::{Add, AddAssign, RangeInclusive, Sub, SubAssign};
 
 use crate::NodeId;
 
@@ -50,6 +50,9 @@ impl fmt::Display for MilliCpu {
         }
     }
 }
+
+/// What a scheduler that amplifies CPUs may count one as, in percent of its CPU time.
+pub const AMPLIFICATION_PERCENT: RangeInclusive<usize> = 100..=1000;
 
 /// An amount of memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -43,7 +43,7 @@ pub(super) fn controller(walk: &mut Walk<'_>, document: &Document) {
         ("cpu-normalization-config", Lost("CPU time of nodes is not scaled")),
         (
             "resource-amplification-config",
-            Lost("say it of each node in `requests.amplificationPercent`"),
+            Holds("stays: the agent reads the ratio of CPUs from the Node's annotation"),
         ),
     ];
     walk.document(CONTROLLER, document);

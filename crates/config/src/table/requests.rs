@@ -1,5 +1,6 @@
 //! What holds for containers of pods that say nothing themselves.
 
+use bayplan_types::AMPLIFICATION_PERCENT;
 use bayplan_workload::annotations::{BURST, FLAG, NUMA_STRATEGY, PRIORITY, SIBLINGS};
 
 use super::key::{Key, When};
@@ -87,9 +88,11 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "requests.amplificationPercent",
         when: When::Now,
-        kind: Kind::Count(100, 1000, |it| &mut it.requests.amplification.percent),
-        text: "CPU time that a scheduler counts a CPU as, in percent, where it amplifies CPUs (Koordinator's resource-amplification-ratio): requests of \
-               containers without CPUs of their own are divided by it.",
+        kind: Kind::Count(*AMPLIFICATION_PERCENT.start(), *AMPLIFICATION_PERCENT.end(), |it| {
+            &mut it.requests.amplification.percent
+        }),
+        text: "CPU time that a scheduler counts a CPU as, in percent, where it amplifies CPUs (Koordinator's resource-amplification-ratio, which the agent \
+               takes from the Node where this key is missing): requests of containers without CPUs of their own are divided by it.",
     },
     Key {
         name: "requests.colocatePods",
