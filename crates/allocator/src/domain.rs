@@ -8,15 +8,14 @@ use crate::pool::Pools;
 /// The domains of a level that hold some of these CPUs, as one set; at least the CPUs themselves.
 pub(crate) fn around(pools: &Pools, level: Level, cpus: &CpuSet) -> CpuSet {
     let mut around = cpus.clone();
-    if level == Level::Core {
+    if matches!(level, Level::Core | Level::L2) {
         let cores = cpus.iter().filter_map(|cpu| pools.core_of(cpu));
         around.extend(cores.flat_map(|(_, core)| core.threads.iter().copied()));
-    } else {
-        let domains = pools.domains.iter().filter(|(it, _)| *it == level);
-        domains
-            .filter(|(_, domain)| domain.intersects(cpus))
-            .for_each(|(_, domain)| around.union_with(domain));
     }
+    let domains = pools.domains.iter().filter(|(it, _)| *it == level);
+    domains
+        .filter(|(_, domain)| domain.intersects(cpus))
+        .for_each(|(_, domain)| around.union_with(domain));
     around
 }
 

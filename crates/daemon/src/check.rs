@@ -24,6 +24,7 @@ use crate::control::query_control;
 use crate::enforcer::{check_classes, patterns_of};
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::read_machine::{AsItWas, read_own_snapshot};
+use crate::scheduling_class::check_scheduling;
 use crate::socket::find_group;
 
 pub use crate::finding::{Finding, Severity};
@@ -152,6 +153,7 @@ pub fn check_topology(config: &Config, topology: &Topology) -> Vec<Finding> {
     findings.extend(isolated.map(|message| Finding::warning("reserved", message, ISOLATED)));
     findings.extend(check_wants(config, topology));
     findings.extend(check_groups(config, topology));
+    findings.extend(check_scheduling(config));
     findings
 }
 

@@ -10,7 +10,7 @@ use bayplan_cri::upstream::RuntimeError;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::read_volumes;
 use bayplan_node::event::{Answer, Event};
-use bayplan_types::Pinning;
+use bayplan_types::{Pinning, ThreadScheduling};
 use bayplan_workload::{
     Admission, Agent, CreateOutcome, Mount, NewContainer, Pod, ResizeOutcome, Resources, Ticket,
 };
@@ -27,6 +27,7 @@ use crate::nri_link::Link;
 use crate::pods::{Known, PATIENCE, PodLookup};
 use crate::read_huge_pages::read_huge_pages;
 use crate::resources_dir::mounted_dir;
+use crate::scheduling_class::class_of;
 use crate::sync::Syncer;
 
 /// Cheap to clone; clones share everything.
@@ -445,6 +446,29 @@ impl Agent for Gate {
                 None
             }
         }
+    }
+
+    async fn thread_scheduling(&self, ticket: Ticket, pod: &Pod) -> ThreadScheduling {
+        let classes = self.config.borrow().scheduling_classes.clone();
+        if classes.iter().all(|it| it.class.threads.is_empty()) {
+            return ThreadScheduling::default();
+        }
+        let deadline = Instant::now() + self.limit();
+        let named = match self.ask(Event::SchedulingClass(ticket), deadline).await {
+            Ok(Answer::SchedulingClass(named)) => named,
+            _ => {
+                self.metrics.failed("undecided");
+                let (namespace, pod) = (&pod.namespace, &pod.name);
+                tracing::error!(
+                    namespace,
+                    pod,
+                    "a container has no scheduling class: no answer in time"
+                );
+                return ThreadScheduling::default();
+            }
+        };
+        let class = class_of(&classes, named.as_deref(), pod);
+        class.map(|it| it.class.threads).unwrap_or_default()
     }
 
     fn mounts(&self, pod_id: &str, name: &str, attempt: u32) -> Vec<Mount> {

@@ -49,6 +49,7 @@ mod reload;
 mod resources_dir;
 mod run;
 mod runtime;
+mod scheduling_class;
 mod socket;
 mod start_core;
 mod start_error;

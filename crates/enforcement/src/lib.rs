@@ -47,9 +47,7 @@ pub use reclaim::{
     NO_RECLAIM_CLASS, Reclaim, ReclaimClass, ReclaimMember, ReclaimTurn, StallSeen,
     demotion_setting, next_slice, plan_reclaims,
 };
-pub use scheduling::{
-    IoPriority, NamedScheduling, ScheduledMember, SchedulingClass, settings_for_scheduling,
-};
+pub use scheduling::{NamedScheduling, ScheduledMember, SchedulingClass, settings_for_scheduling};
 pub use setting::{
     Form, GONE, Observed, Original, Setting, Settings, Slot, is_same, text_of, value_in,
 };

@@ -1,36 +1,14 @@
 //! Classes of scheduling: when threads and I/O of a container have their turn. In: classes, containers in them, which files groups have. Out: settings, and what cannot be had.
 //!
-//! In a cgroup of its own a nice value or a policy of threads compares only the threads of that one container, so a class is what cgroups can say of a container against others:
-//! Documentation/admin-guide/cgroup-v2.rst, `cpu.idle` and `io.prio.class`. The first is for the group of a pod, because runtimes write the weight of a container's own with every
-//! update, which an idle group refuses.
+//! A class says what cgroups can say of a container against others (Documentation/admin-guide/cgroup-v2.rst, `cpu.idle` and `io.prio.class`), and what only threads can say, which
+//! a front end sets for the first process ([`ThreadScheduling`]) and no file here. `cpu.idle` is for the group of a pod, because runtimes write the weight of a container's own with
+//! every update, which an idle group refuses.
 
-use bayplan_types::QosClass;
+use bayplan_types::{IoClass, QosClass, ThreadScheduling};
 
 use crate::block_io::CgroupFiles;
 use crate::setting::{Form, Setting, Settings, Slot};
 use crate::turned::TurnedGroup;
-
-/// When I/O of a container has its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoPriority {
-    /// Before that of all others.
-    Realtime,
-    /// Not before that of others, whatever its threads say.
-    BestEffort,
-    /// Where no other wants the disk.
-    Idle,
-}
-
-impl IoPriority {
-    /// In the kernel's words.
-    fn word(self) -> &'static str {
-        match self {
-            IoPriority::Realtime => "promote-to-rt",
-            IoPriority::BestEffort => "restrict-to-be",
-            IoPriority::Idle => "idle",
-        }
-    }
-}
 
 /// A class of scheduling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +16,9 @@ pub struct SchedulingClass {
     /// A pod in it runs where no other of its QoS class wants to.
     pub is_idle: bool,
     /// `None`: as its threads say.
-    pub io: Option<IoPriority>,
+    pub io: Option<IoClass>,
+    /// What its threads say.
+    pub threads: ThreadScheduling,
 }
 
 /// A class of the configuration, and which containers have it that name none.
@@ -69,6 +49,15 @@ pub struct ScheduledMember {
     pub class: SchedulingClass,
 }
 
+/// In the kernel's words, which are about what threads say: `promote-to-rt` and `restrict-to-be` leave a thread that is in that class its priority there.
+fn word(class: IoClass) -> &'static str {
+    match class {
+        IoClass::Realtime => "promote-to-rt",
+        IoClass::BestEffort => "restrict-to-be",
+        IoClass::Idle => "idle",
+    }
+}
+
 /// What their groups should say.
 pub fn settings_for_scheduling(
     members: &[ScheduledMember],
@@ -82,7 +71,7 @@ pub fn settings_for_scheduling(
             Some(io) if files.contains(IO_CLASS) => {
                 let setting = Setting {
                     form: Form::Text,
-                    value: io.word().to_owned(),
+                    value: word(io).to_owned(),
                     unit: unit.clone(),
                     reason: reason.clone(),
                 };
@@ -135,7 +124,11 @@ mod tests {
 
     #[test]
     fn a_class_is_what_groups_can_say() {
-        let calm = || SchedulingClass { is_idle: true, io: Some(IoPriority::Idle) };
+        let calm = || SchedulingClass {
+            is_idle: true,
+            io: Some(IoClass::Idle),
+            ..SchedulingClass::default()
+        };
         let all = ["io.prio.class", "cpu.idle"];
         check(
             &all,
@@ -162,7 +155,7 @@ mod tests {
             n/p/c: its scheduling class "calm" is about I/O, and groups have no io.prio.class here (Linux 5.18 with CONFIG_BLK_CGROUP_IOPRIO, controller io)
             n/p/c: its scheduling class "calm" is idle, and groups have no cpu.idle here (Linux 5.15, controller cpu)"#]],
         );
-        let first = SchedulingClass { is_idle: false, io: Some(IoPriority::Realtime) };
+        let first = SchedulingClass { io: Some(IoClass::Realtime), ..SchedulingClass::default() };
         check(&all, None, first, expect![[r#"sys/fs/cgroup/pod/c/io.prio.class "promote-to-rt""#]]);
     }
 }

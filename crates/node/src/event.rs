@@ -42,6 +42,8 @@ pub enum Event {
     Admit(Ticket, Box<NewContainer>),
     /// What CMK would put into the environment of this container, which is being created.
     PoolEnvironment(Ticket),
+    /// Which class of scheduling this container has by name, which is being created.
+    SchedulingClass(Ticket),
     /// The creation came to an end.
     CreateEnded(Ticket, CreateOutcome),
     /// A container is about to be started.
@@ -247,6 +249,8 @@ pub enum Answer {
     PodUid(Option<String>),
     /// To `PoolEnvironment`; `None`: it is in no pool that CMK's words name.
     PoolEnvironment(Option<Vec<(String, String)>>),
+    /// To `SchedulingClass`: the name that its pod says, or the type of its group.
+    SchedulingClass(Option<String>),
     /// To `Explain`; empty when nothing matches.
     Explanations(Vec<Explanation>),
 }

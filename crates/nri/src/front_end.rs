@@ -138,6 +138,7 @@ impl<A: InEvent> FrontEnd<A> {
         let mut container = translate::container(pod, made);
         container.attempt = self.attempt(pod, made);
         let (name, attempt) = (container.name.clone(), container.attempt);
+        let sandbox = container.pod.clone();
         let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
         // Before it is asked, so that it comes to an end also if the answer is late.
         let set_before = translate::cpus_before(made);
@@ -168,7 +169,8 @@ impl<A: InEvent> FrontEnd<A> {
         };
         let mut mounts: Vec<Mount> = self.agent.mounts(&pod.id, &name, attempt);
         mounts.retain(|it| made.mounts.iter().all(|own| own.destination != it.container_path));
-        let mut adjust = translate::adjustment(&pinning, &mounts);
+        let threads = self.agent.thread_scheduling(ticket, &sandbox).await;
+        let mut adjust = translate::adjustment(&pinning, &mounts, threads);
         if let Some(said) = translate::cmk_words(made)
             && let Some(variables) = self.agent.pool_environment(ticket).await
         {

@@ -7,7 +7,8 @@ use bayplan_workload::annotations::{kept_labels, relevant};
 use bayplan_workload::cmk;
 use bayplan_workload::devices::{device_names, mounted_devices, volume_sources};
 use bayplan_workload::{
-    Mount, NewContainer, Pinning, Pod, Resources, huge_pages, odd_page_sizes, parse_qos,
+    IoClass, Mount, NewContainer, Pinning, Pod, Resources, ThreadPolicy, ThreadScheduling,
+    huge_pages, odd_page_sizes, parse_qos,
 };
 
 use crate::api;
@@ -132,12 +133,19 @@ fn pinned(pinning: &Pinning) -> Option<api::LinuxResources> {
     is_any.then(|| api::LinuxResources { cpu: Some(cpu), ..Default::default() })
 }
 
-/// What pins a container that is being created, and mounts these directories besides its own.
-pub fn adjustment(pinning: &Pinning, mounts: &[Mount]) -> Option<api::ContainerAdjustment> {
-    let linux = pinned(pinning).map(|resources| api::LinuxContainerAdjustment {
-        resources: Some(resources),
+/// What pins a container that is being created, mounts these directories besides its own, and sets what its threads say of themselves.
+pub fn adjustment(
+    pinning: &Pinning,
+    mounts: &[Mount],
+    threads: ThreadScheduling,
+) -> Option<api::ContainerAdjustment> {
+    let linux = api::LinuxContainerAdjustment {
+        resources: pinned(pinning),
+        scheduler: threads.policy.map(scheduler),
+        io_priority: threads.io.map(io_priority),
         ..Default::default()
-    });
+    };
+    let linux = (linux != api::LinuxContainerAdjustment::default()).then_some(linux);
     let mount = |it: &Mount| api::Mount {
         destination: it.container_path.clone(),
         r#type: "bind".to_owned(),
@@ -147,6 +155,30 @@ pub fn adjustment(pinning: &Pinning, mounts: &[Mount]) -> Option<api::ContainerA
     let mounts: Vec<api::Mount> = mounts.iter().map(mount).collect();
     let is_any = linux.is_some() || !mounts.is_empty();
     is_any.then(|| api::ContainerAdjustment { mounts, linux, ..Default::default() })
+}
+
+fn scheduler(policy: ThreadPolicy) -> api::LinuxScheduler {
+    let (policy, nice, priority) = match policy {
+        ThreadPolicy::Other(nice) => (api::LinuxSchedulerPolicy::SchedOther, nice, 0),
+        ThreadPolicy::Batch(nice) => (api::LinuxSchedulerPolicy::SchedBatch, nice, 0),
+        ThreadPolicy::Fifo(priority) => (api::LinuxSchedulerPolicy::SchedFifo, 0, priority),
+        ThreadPolicy::RoundRobin(priority) => (api::LinuxSchedulerPolicy::SchedRr, 0, priority),
+    };
+    api::LinuxScheduler {
+        policy: policy.into(),
+        nice: nice.into(),
+        priority: priority.into(),
+        ..Default::default()
+    }
+}
+
+fn io_priority((class, priority): (IoClass, u8)) -> api::LinuxIoPriority {
+    let class = match class {
+        IoClass::Realtime => api::IoPrioClass::IoprioClassRt,
+        IoClass::BestEffort => api::IoPrioClass::IoprioClassBe,
+        IoClass::Idle => api::IoPrioClass::IoprioClassIdle,
+    };
+    api::LinuxIoPriority { class: class.into(), priority: priority.into() }
 }
 
 /// What moves a container that exists.
@@ -164,6 +196,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use bayplan_types::{Bytes, QosClass};
+    use expect_test::{Expect, expect};
 
     use super::*;
 
@@ -258,7 +291,7 @@ mod tests {
     fn what_says_nothing_is_empty() {
         let found = container(&api::PodSandbox::default(), &api::Container::default());
         assert_eq!(found, NewContainer::default());
-        assert_eq!(adjustment(&Pinning::default(), &[]), None);
+        assert_eq!(adjustment(&Pinning::default(), &[], ThreadScheduling::default()), None);
         assert_eq!(update("c", &Pinning::default()), None);
         assert_eq!(pinning(&api::LinuxResources::default()), None);
     }
@@ -269,8 +302,35 @@ mod tests {
         let resources = update("c", &there).unwrap().linux.unwrap().resources.unwrap();
         assert_eq!(pinning(&resources), Some(there.clone()));
         let mounts = [Mount { container_path: "/.bayplan".into(), host_path: "/run/x".into() }];
-        let made = adjustment(&there, &mounts).unwrap();
+        let made = adjustment(&there, &mounts, ThreadScheduling::default()).unwrap();
         assert_eq!(made.linux.unwrap().resources, Some(resources));
         assert_eq!(made.mounts[0].options, ["rbind", "ro"]);
+    }
+
+    #[test]
+    fn threads_say_what_the_class_says() {
+        let check = |threads, expected: Expect| {
+            let linux = adjustment(&Pinning::default(), &[], threads).unwrap().linux.unwrap();
+            let scheduler = linux.scheduler.map(|it| {
+                let policy = it.policy();
+                format!("{} nice {}, priority {}", policy.as_str_name(), it.nice, it.priority)
+            });
+            let io = linux
+                .io_priority
+                .map(|it| format!("{} priority {}", it.class().as_str_name(), it.priority));
+            let told: Vec<String> = scheduler.into_iter().chain(io).collect();
+            expected.assert_eq(&told.join("; "));
+        };
+        let policy = |policy| ThreadScheduling { policy: Some(policy), io: None };
+        check(policy(ThreadPolicy::Other(-5)), expect!["SCHED_OTHER nice -5, priority 0"]);
+        check(policy(ThreadPolicy::Batch(19)), expect!["SCHED_BATCH nice 19, priority 0"]);
+        check(policy(ThreadPolicy::RoundRobin(1)), expect!["SCHED_RR nice 0, priority 1"]);
+        let io = Some((IoClass::Realtime, 2));
+        check(
+            ThreadScheduling { io, ..policy(ThreadPolicy::Fifo(99)) },
+            expect!["SCHED_FIFO nice 0, priority 99; IOPRIO_CLASS_RT priority 2"],
+        );
+        let io = Some((IoClass::BestEffort, 7));
+        check(ThreadScheduling { policy: None, io }, expect!["IOPRIO_CLASS_BE priority 7"]);
     }
 }

@@ -9,6 +9,7 @@ mod node_set;
 mod parse_set_error;
 mod pinning;
 mod qos;
+mod scheduling;
 mod speed_select;
 mod unit;
 
@@ -19,6 +20,7 @@ pub use node_set::NodeSet;
 pub use parse_set_error::ParseSetError;
 pub use pinning::Pinning;
 pub use qos::{CpuClass, QosClass};
+pub use scheduling::{IoClass, ThreadPolicy, ThreadScheduling};
 pub use speed_select::{
     CLOS_COUNT, CLOS_MHZ_MAX, CLOS_MHZ_STEP, CLOS_WEIGHT_MAX, CORE_POWER, ClosLimits, CorePower,
     NoCorePower, ParseCorePowerError, ParseProfileError, PerformanceProfile, PowerCore,

@@ -5,6 +5,8 @@
 
 use std::future::Future;
 
+use bayplan_types::ThreadScheduling;
+
 use crate::admission::{Admission, CreateOutcome, Mount, ResizeOutcome, Ticket};
 use crate::container::{NewContainer, Pod};
 use crate::resources::Resources;
@@ -31,6 +33,14 @@ pub trait Agent: Clone + Send + Sync + 'static {
         _ticket: Ticket,
     ) -> impl Future<Output = Option<Vec<(String, String)>>> + Send {
         std::future::ready(None)
+    }
+    /// What the threads of a container that was just placed are to say of themselves. Asked by front ends that can set it.
+    fn thread_scheduling(
+        &self,
+        _ticket: Ticket,
+        _pod: &Pod,
+    ) -> impl Future<Output = ThreadScheduling> + Send {
+        std::future::ready(ThreadScheduling::default())
     }
     /// What a container that was just placed gets mounted. Must not block.
     fn mounts(&self, pod_id: &str, name: &str, attempt: u32) -> Vec<Mount>;

@@ -33,6 +33,8 @@ mod shell;
 pub mod silent;
 mod vectors;
 
+pub use bayplan_types::{IoClass, ThreadPolicy, ThreadScheduling};
+
 pub use admission::{Admission, CreateOutcome, Mount, Pinning, ResizeOutcome, Ticket};
 pub use agent::Agent;
 pub use container::{NewContainer, Pod};

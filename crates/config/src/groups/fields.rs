@@ -36,6 +36,7 @@ pub(super) const LEVELS: &Words<Level> = &[
 ];
 pub(super) const IDLE_LEVELS: &Words<Level> = &[
     ("core", Level::Core),
+    ("l2", Level::L2),
     ("l3", Level::L3),
     ("numa", Level::NumaNode),
     ("die", Level::Die),

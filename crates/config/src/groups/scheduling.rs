@@ -1,7 +1,11 @@
 //! The key `schedulingClasses`: when threads and I/O of containers have their turn. In: a tree of the file. Out: classes, or every mistake in them.
 
-use bayplan_enforcement::{IoPriority, NamedScheduling};
-use bayplan_types::QosClass;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use bayplan_enforcement::NamedScheduling;
+use bayplan_types::{IoClass, QosClass, ThreadPolicy, ThreadScheduling};
 use bayplan_workload::annotations::Words;
 use serde_json::{Map, Value as Json, json};
 
@@ -11,32 +15,45 @@ use crate::config::Config;
 use crate::errors::ConfigError;
 use crate::fields::Fields;
 use crate::kind::{Field, Tree};
-use crate::yaml::Node;
+use crate::yaml::{Node, Position, Value};
 
 /// `schedulingClasses`.
 pub(crate) struct SchedulingClasses;
 
 const EXPECTED: &str = "a list of classes such as {name: calm, policy: idle, ioClass: idle}";
-const KEYS: [&str; 5] = ["name", "policy", "ioClass", "namespaces", "qosClasses"];
-const POLICIES: &Words<bool> = &[("other", false), ("idle", true)];
-const IO_CLASSES: &Words<Option<IoPriority>> = &[
+const KEYS: [&str; 8] =
+    ["name", "policy", "priority", "nice", "ioClass", "ioPriority", "namespaces", "qosClasses"];
+/// Policies of threads are those of sched(7); `idle` is of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Policy {
+    Other,
+    Idle,
+    Batch,
+    Fifo,
+    RoundRobin,
+}
+
+const POLICIES: &Words<Policy> = &[
+    ("other", Policy::Other),
+    ("idle", Policy::Idle),
+    ("batch", Policy::Batch),
+    ("fifo", Policy::Fifo),
+    ("rr", Policy::RoundRobin),
+];
+const IO_CLASSES: &Words<Option<IoClass>> = &[
     ("none", None),
-    ("rt", Some(IoPriority::Realtime)),
-    ("be", Some(IoPriority::BestEffort)),
-    ("idle", Some(IoPriority::Idle)),
+    ("rt", Some(IoClass::Realtime)),
+    ("be", Some(IoClass::BestEffort)),
+    ("idle", Some(IoClass::Idle)),
 ];
 /// Known from nri-plugins, and not to be had: why.
 const NO_EFFECT: &[(&str, &str)] = &[
-    ("nice", NICE),
-    ("priority", REALTIME),
-    ("flags", REALTIME),
-    ("runtime", REALTIME),
-    ("deadline", REALTIME),
-    ("period", REALTIME),
-    ("ioPriority", "groups have classes of I/O, and no priorities in them"),
+    ("flags", "flags of a policy are for the program to set"),
+    ("runtime", DEADLINE),
+    ("deadline", DEADLINE),
+    ("period", DEADLINE),
 ];
-const NICE: &str = "in a cgroup of its own a nice value compares only the container's own threads; CPU time is divided by requests";
-const REALTIME: &str = "real-time and deadline scheduling are for the program to ask for";
+const DEADLINE: &str = "the kernel refuses a deadline to threads that may not run on all CPUs (sched_setattr(2), EPERM), so a container with a CPU set could not be created";
 
 impl Tree for SchedulingClasses {
     fn expected(&self) -> String {
@@ -65,6 +82,9 @@ impl Tree for SchedulingClasses {
                 "properties": {
                     "name": { "type": "string" },
                     "policy": words(POLICIES.iter().map(|(word, _)| *word).collect()),
+                    "priority": integer(ThreadPolicy::PRIORITIES),
+                    "nice": integer(ThreadPolicy::NICE),
+                    "ioPriority": integer(ThreadScheduling::IO_PRIORITIES),
                     "ioClass": words(IO_CLASSES.iter().map(|(word, _)| *word).collect()),
                     "namespaces": texts,
                     "qosClasses": { "type": "array", "items": words(QosClass::ALL.iter().map(|it| it.name()).collect()) },
@@ -74,33 +94,74 @@ impl Tree for SchedulingClasses {
     }
 }
 
+fn integer<T: Into<i64> + Copy>(range: RangeInclusive<T>) -> Json {
+    json!({ "type": "integer", "minimum": (*range.start()).into(), "maximum": (*range.end()).into() })
+}
+
 fn shown(it: &NamedScheduling) -> Json {
     let mut shown = Map::new();
-    shown.insert("name".to_owned(), json!(it.name));
+    let mut put = |key: &str, value: Json| shown.insert(key.to_owned(), value);
+    put("name", json!(it.name));
     if it.class.is_idle {
-        shown.insert("policy".to_owned(), json!("idle"));
+        put("policy", json!("idle"));
+    }
+    let (policy, key, number) = match it.class.threads.policy {
+        None => (None, "", 0),
+        Some(ThreadPolicy::Other(nice)) => (None, "nice", nice.into()),
+        Some(ThreadPolicy::Batch(nice)) => (Some("batch"), "nice", nice.into()),
+        Some(ThreadPolicy::Fifo(priority)) => (Some("fifo"), "priority", i64::from(priority)),
+        Some(ThreadPolicy::RoundRobin(priority)) => (Some("rr"), "priority", priority.into()),
+    };
+    if let Some(policy) = policy {
+        put("policy", json!(policy));
+    }
+    if !key.is_empty() {
+        put(key, json!(number));
     }
     if let Some((word, _)) = IO_CLASSES.iter().find(|(_, io)| io.is_some() && *io == it.class.io) {
-        shown.insert("ioClass".to_owned(), json!(word));
+        put("ioClass", json!(word));
+    }
+    if let Some((_, priority)) = it.class.threads.io {
+        put("ioPriority", json!(priority));
     }
     if !it.namespaces.is_empty() {
-        shown.insert("namespaces".to_owned(), json!(it.namespaces));
+        put("namespaces", json!(it.namespaces));
     }
     if !it.qos.is_empty() {
         let names: Vec<&str> = it.qos.iter().map(|it| it.name()).collect();
-        shown.insert("qosClasses".to_owned(), json!(names));
+        put("qosClasses", json!(names));
     }
     Json::Object(shown)
 }
 
+/// What is said of threads, each with its place.
+#[derive(Default)]
+struct Said {
+    policy: Option<Policy>,
+    priority: Option<(Position, u8)>,
+    nice: Option<(Position, i8)>,
+    io_priority: Option<(Position, u8)>,
+}
+
 fn class(node: &Node, errors: &mut Vec<ConfigError>) -> NamedScheduling {
-    let mut read = NamedScheduling::default();
+    let (mut read, mut said) = (NamedScheduling::default(), Said::default());
     let mut fields = Fields::new("schedulingClasses", node, errors);
     for (at, key, value) in fields.entries() {
         match key.as_str() {
             "name" => read.name = fields.name(value),
-            "policy" => read.class.is_idle = fields.word(&key, value, POLICIES).unwrap_or(false),
+            "policy" if matches!(&value.value, Value::Scalar(it) if it == "deadline") => {
+                fields.wrong(value.at, format!("`policy` cannot be `deadline`: {DEADLINE}"));
+            }
+            "policy" => said.policy = fields.word(&key, value, POLICIES),
+            "priority" => {
+                said.priority = within(&mut fields, &key, value, ThreadPolicy::PRIORITIES)
+            }
+            "nice" => said.nice = within(&mut fields, &key, value, ThreadPolicy::NICE),
             "ioClass" => read.class.io = fields.word(&key, value, IO_CLASSES).flatten(),
+            "ioPriority" => {
+                said.io_priority =
+                    within(&mut fields, &key, value, ThreadScheduling::IO_PRIORITIES);
+            }
             "namespaces" => read.namespaces = texts(&mut fields, &key, value),
             "qosClasses" => {
                 for name in texts(&mut fields, &key, value) {
@@ -116,7 +177,64 @@ fn class(node: &Node, errors: &mut Vec<ConfigError>) -> NamedScheduling {
             },
         }
     }
+    read.class.is_idle = said.policy == Some(Policy::Idle);
+    read.class.threads = ThreadScheduling {
+        policy: thread_policy(&mut fields, &said),
+        io: io_of_threads(&mut fields, &said, read.class.io),
+    };
     read
+}
+
+fn within<T: FromStr + PartialOrd + Display>(
+    fields: &mut Fields<'_>,
+    key: &str,
+    value: &Node,
+    range: RangeInclusive<T>,
+) -> Option<(Position, T)> {
+    let expected = format!("{} to {}", range.start(), range.end());
+    let parse = |text: &str| text.parse().ok().filter(|it| range.contains(it));
+    Some((value.at, fields.parsed(key, value, &expected, parse)?))
+}
+
+fn thread_policy(fields: &mut Fields<'_>, said: &Said) -> Option<ThreadPolicy> {
+    let is_realtime = matches!(said.policy, Some(Policy::Fifo | Policy::RoundRobin));
+    let is_idle = said.policy == Some(Policy::Idle);
+    if let Some((at, _)) = said.priority.filter(|_| !is_realtime) {
+        fields.wrong(at, "`priority` is of the policies fifo and rr".to_owned());
+    }
+    if let Some((at, _)) = said.nice.filter(|_| is_realtime || is_idle) {
+        fields.wrong(at, "`nice` is of the policies other and batch".to_owned());
+    }
+    let nice = said.nice.map(|(_, nice)| nice);
+    match (said.policy, said.priority) {
+        (None | Some(Policy::Other), _) => nice.map(ThreadPolicy::Other),
+        (Some(Policy::Idle), _) => None,
+        (Some(Policy::Batch), _) => Some(ThreadPolicy::Batch(nice.unwrap_or_default())),
+        (Some(Policy::Fifo), Some((_, priority))) => Some(ThreadPolicy::Fifo(priority)),
+        (Some(Policy::RoundRobin), Some((_, priority))) => Some(ThreadPolicy::RoundRobin(priority)),
+        (Some(Policy::Fifo | Policy::RoundRobin), None) => {
+            let range = ThreadPolicy::PRIORITIES;
+            let message =
+                format!("fifo and rr need a `priority` of {} to {}", range.start(), range.end());
+            fields.wrong(fields.at(), message);
+            None
+        }
+    }
+}
+
+fn io_of_threads(
+    fields: &mut Fields<'_>,
+    said: &Said,
+    class: Option<IoClass>,
+) -> Option<(IoClass, u8)> {
+    let (at, priority) = said.io_priority?;
+    match class {
+        Some(class @ (IoClass::Realtime | IoClass::BestEffort)) => Some((class, priority)),
+        Some(IoClass::Idle) | None => {
+            fields.wrong(at, "`ioPriority` is of the classes of I/O rt and be".to_owned());
+            None
+        }
+    }
 }
 
 #[cfg(test)]
@@ -130,34 +248,50 @@ mod tests {
     }
 
     #[test]
-    fn classes_say_what_groups_can_say() {
+    fn classes_say_what_groups_and_threads_can_say() {
         check(
             "
 schedulingClasses:
 - {name: calm, policy: idle, ioClass: idle, namespaces: [batch*], qosClasses: [BestEffort]}
-- {name: first, ioClass: rt}
+- {name: first, policy: fifo, priority: 42, ioClass: rt, ioPriority: 2}
+- {name: turns, policy: rr, priority: 1}
+- {name: later, policy: batch}
+- {name: nice, nice: -5}
+- {name: plain, policy: other}
 groups: [{name: a, schedulingClass: calm}]
 ",
             expect![[
-                r#"{"groups":[{"name":"a","schedulingClass":"calm","size":{"requests":{"min":1}}}],"schedulingClasses":[{"ioClass":"idle","name":"calm","namespaces":["batch*"],"policy":"idle","qosClasses":["BestEffort"]},{"ioClass":"rt","name":"first"}]}"#
+                r#"{"groups":[{"name":"a","schedulingClass":"calm","size":{"requests":{"min":1}}}],"schedulingClasses":[{"ioClass":"idle","name":"calm","namespaces":["batch*"],"policy":"idle","qosClasses":["BestEffort"]},{"ioClass":"rt","ioPriority":2,"name":"first","policy":"fifo","priority":42},{"name":"turns","policy":"rr","priority":1},{"name":"later","nice":0,"policy":"batch"},{"name":"nice","nice":-5},{"name":"plain"}]}"#
             ]],
         );
+    }
+
+    #[test]
+    fn what_a_class_cannot_say_is_refused_with_a_reason() {
         check(
             "
 schedulingClasses:
-- {name: a, policy: fifo, nice: -5, priority: 10, ioPriority: 3, qosClasses: [Best], other: 1}
-- {name: a}
+- {name: a, policy: fifo, nice: -5, ioPriority: 8, qosClasses: [Best], other: 1}
+- {name: a, priority: 10, ioPriority: 3}
+- {name: b, policy: deadline, runtime: 1, flags: [reclaim]}
+- {name: c, policy: rr, priority: 100}
 groups: [{name: a, schedulingClass: odd}]
 ",
             expect![[r#"
-                f:3:21: `schedulingClasses`: `policy` is `fifo`, expected other, idle
-                f:3:27: `schedulingClasses`: `nice` cannot be set: in a cgroup of its own a nice value compares only the container's own threads; CPU time is divided by requests
-                f:3:37: `schedulingClasses`: `priority` cannot be set: real-time and deadline scheduling are for the program to ask for
-                f:3:51: `schedulingClasses`: `ioPriority` cannot be set: groups have classes of I/O, and no priorities in them
-                f:3:78: `schedulingClasses`: `Best` is no QoS class
-                f:3:86: `schedulingClasses`: unknown key `other`; known are name, policy, ioClass, namespaces, qosClasses
+                f:3:3: `schedulingClasses`: fifo and rr need a `priority` of 1 to 99
+                f:3:33: `schedulingClasses`: `nice` is of the policies other and batch
+                f:3:49: `schedulingClasses`: `ioPriority` is `8`, expected 0 to 7
+                f:3:64: `schedulingClasses`: `Best` is no QoS class
+                f:3:72: `schedulingClasses`: unknown key `other`; known are name, policy, priority, nice, ioClass, ioPriority, namespaces, qosClasses
                 f:4:3: two classes of `schedulingClasses` are called `a`
-                f:5:9: `groups`: `a` has the class `odd`, which `schedulingClasses` does not define"#]],
+                f:4:23: `schedulingClasses`: `priority` is of the policies fifo and rr
+                f:4:39: `schedulingClasses`: `ioPriority` is of the classes of I/O rt and be
+                f:5:21: `schedulingClasses`: `policy` cannot be `deadline`: the kernel refuses a deadline to threads that may not run on all CPUs (sched_setattr(2), EPERM), so a container with a CPU set could not be created
+                f:5:31: `schedulingClasses`: `runtime` cannot be set: the kernel refuses a deadline to threads that may not run on all CPUs (sched_setattr(2), EPERM), so a container with a CPU set could not be created
+                f:5:43: `schedulingClasses`: `flags` cannot be set: flags of a policy are for the program to set
+                f:6:3: `schedulingClasses`: fifo and rr need a `priority` of 1 to 99
+                f:6:35: `schedulingClasses`: `priority` is `100`, expected 1 to 99
+                f:7:9: `groups`: `a` has the class `odd`, which `schedulingClasses` does not define"#]],
         );
     }
 }

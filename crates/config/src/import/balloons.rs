@@ -182,6 +182,7 @@ fn share_idle(node: &Node) -> Result<Yaml, String> {
         "system" => Ok(Yaml::text("machine")),
         "socket" => Ok(Yaml::text("package")),
         "thread" => Ok(Yaml::text("core")),
+        "l2cache" => Ok(Yaml::text("l2")),
         "l3cache" => Ok(Yaml::text("l3")),
         other => {
             Err(format!("idle CPUs are not shared by `{other}`: a wider or a narrower domain"))

@@ -186,40 +186,57 @@ pub(super) fn block_io(walk: &mut Walk<'_>, place: &Place, node: &Node) {
     }
 }
 
-const THREADS: &str =
-    "in a cgroup of its own this compares only the container's own threads with each other";
+const DEADLINE: &str = "the kernel refuses a deadline to threads that may not run on all CPUs";
 const EMPTY: &str = "nothing of the class has a counterpart";
 
-/// `schedulingClasses`. What a class says of policies of threads and of nice values has no counterpart.
+/// `schedulingClasses`. Policies of threads have their numbers with them: a priority without a real-time policy says nothing.
 pub(super) fn scheduling_classes(walk: &mut Walk<'_>, place: &Place, node: &Node) {
     for (idx, item) in items(node).iter().enumerate() {
         let place = place.item(idx);
-        let is_idle = scalar(item, "policy") == Some("idle");
-        if !is_idle && find(item, "ioClass").is_none() {
-            walk.note(&place, item, Fate::lost(THREADS));
+        let policy = scalar(item, "policy").unwrap_or_default();
+        if policy == "deadline" && find(item, "ioClass").is_none() {
+            walk.note(&place, item, Fate::lost(DEADLINE));
             continue;
         }
         let at = walk.list_len("schedulingClasses");
         let place = place.writing(vec![Step::Key("schedulingClasses".to_owned()), Step::Index(at)]);
+        let is_plain = matches!(policy, "" | "none" | "other" | "batch");
+        let is_realtime = matches!(policy, "fifo" | "rr") && find(item, "priority").is_some();
+        let has_io_priority = matches!(scalar(item, "ioClass"), Some("rt" | "be"));
         for (_, key, value) in entries(item) {
             let below = place.below(key);
             match (key.to_ascii_lowercase().as_str(), text_of(value)) {
                 ("name", Some(name)) => {
                     walk.take(&below, value, place.target("name"), Yaml::text(name));
                 }
-                ("policy", Some("idle")) => {
-                    walk.take(&below, value, place.target("policy"), Yaml::text("idle"));
+                ("policy", Some("fifo" | "rr")) if !is_realtime => {
+                    walk.note(&below, value, Fate::lost("a real-time policy has a priority"));
                 }
-                ("policy", Some("other" | "")) => {
+                ("policy", Some(policy @ ("idle" | "batch" | "fifo" | "rr"))) => {
+                    walk.take(&below, value, place.target("policy"), Yaml::text(policy));
+                }
+                ("policy", Some("other" | "none" | "")) => {
                     walk.note(&below, value, Fate::holds("threads are as their program has them"));
+                }
+                ("nice", Some(nice)) if is_plain => {
+                    walk.take(&below, value, place.target("nice"), Yaml::text(nice));
+                }
+                ("priority", Some(priority)) if is_realtime => {
+                    walk.take(&below, value, place.target("priority"), Yaml::text(priority));
                 }
                 ("ioclass", Some(io @ ("rt" | "be" | "idle" | "none"))) => {
                     walk.take(&below, value, place.target("ioClass"), Yaml::text(io));
                 }
-                ("iopriority", _) => {
-                    walk.note(&below, value, Fate::lost("groups have classes of I/O only"));
+                ("iopriority", Some(priority)) if has_io_priority => {
+                    walk.take(&below, value, place.target("ioPriority"), Yaml::text(priority));
                 }
-                _ => walk.note(&below, value, Fate::lost(THREADS)),
+                ("policy" | "runtime" | "deadline" | "period", _) => {
+                    walk.note(&below, value, Fate::lost(DEADLINE));
+                }
+                ("flags", _) => {
+                    walk.note(&below, value, Fate::lost("flags are for the program to set"));
+                }
+                _ => walk.note(&below, value, Fate::lost("the policy or class of I/O has none")),
             }
         }
     }

@@ -273,7 +273,8 @@ fn quote(text: &str) -> String {
     let is_named = !["null", "true", "false", "yes", "no", "on", "off", "y", "n"]
         .contains(&text.to_ascii_lowercase().as_str())
         && text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '/');
-    let is_number = text == "0" || text.parse::<u64>().is_ok() && !text.starts_with(['0', '+']);
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_number = text == "0" || digits.parse::<u64>().is_ok() && !digits.starts_with(['0', '+']);
     let is_plain =
         is_named && text.chars().all(is_word) || is_number || ["true", "false"].contains(&text);
     match is_plain {

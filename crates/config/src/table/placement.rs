@@ -58,8 +58,8 @@ pub(super) const KEYS: &[Key] = &[
         name: "schedulingClasses",
         when: When::Now,
         kind: Kind::Tree(&SchedulingClasses),
-        text: "When threads and I/O of containers have their turn: classes with policy: idle (its pods run where no other of their QoS class wants to) and ioClass (rt, be, \
-               idle), for groups (schedulingClass), pods (bayplan.dev/scheduling-class), namespaces and qosClasses.",
+        text: "When threads and I/O of containers have their turn: classes with policy (idle: its pods run where no other of their QoS class wants to; with frontEnd: nri also fifo, \
+               rr, batch, with priority or nice), ioClass (rt, be, idle) and ioPriority, for groups (schedulingClass), pods (bayplan.dev/scheduling-class), namespaces and qosClasses.",
     },
     Key {
         name: "permissions",

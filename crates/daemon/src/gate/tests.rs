@@ -3,6 +3,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use bayplan_cri::kubelet_api::fake::{FakeKubelet, FakePod, Manner};
+use bayplan_types::{QosClass, ThreadPolicy};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
@@ -343,4 +344,30 @@ async fn a_start_does_not_wait_where_nothing_will_be_written() {
     let (gate, _events, _questions) = enforcing_gate(off);
     gate.starting("not enforced").await.unwrap();
     assert!(!gate.metrics.render(true).contains(LATE));
+}
+
+/// It is the class that is named, or the first of its QoS class. Where no class says anything of threads, the loop is not asked.
+#[tokio::test]
+async fn threads_say_what_the_class_of_a_container_says() {
+    let text = "schedulingClasses:\n- {name: rt, policy: fifo, priority: 7}\n- {name: low, nice: 5, qosClasses: [BestEffort]}\n";
+    let config = crate::config::parse_config(std::path::Path::new("c"), text).unwrap();
+    let (asking, mut events) = gate(config);
+    for (named, qos, expected) in [
+        (Some("rt"), QosClass::BestEffort, Some(ThreadPolicy::Fifo(7))),
+        (None, QosClass::BestEffort, Some(ThreadPolicy::Other(5))),
+        (None, QosClass::Burstable, None),
+        (Some("odd"), QosClass::BestEffort, None),
+    ] {
+        let pod = Pod { qos: Some(qos), ..Pod::default() };
+        let answer = async {
+            let envelope = events.0.recv().await.unwrap();
+            assert!(matches!(envelope.event, Event::SchedulingClass(Ticket(1))));
+            envelope.answer.send(Answer::SchedulingClass(named.map(str::to_owned))).unwrap();
+        };
+        let (threads, ()) = tokio::join!(asking.thread_scheduling(Ticket(1), &pod), answer);
+        assert_eq!(threads, ThreadScheduling { policy: expected, io: None });
+    }
+    let (silent, _events) = gate(impatient(OnFailure::Closed));
+    let threads = silent.thread_scheduling(Ticket(1), &Pod::default()).await;
+    assert!(threads.is_empty());
 }

@@ -23,6 +23,7 @@ use self::making::{exact_request, group_request};
 use crate::change::{Change, GroupChange};
 use crate::event::Step;
 use crate::groups::{Asked, Choice, GroupForm, GroupType, Groups, Inside, Instance, Size};
+use crate::occupancy::tuning_of;
 use crate::record::{AllocationForm, Record};
 use crate::state::NodeState;
 
@@ -175,6 +176,13 @@ impl NodeState {
         let pool = pools.named(&format!("package {socket}"));
         let pool = pool.ok_or_else(|| format!("the machine has no socket {socket}"))?;
         Ok(whole_domain(pools, Level::Package, &pool.cpus))
+    }
+
+    /// The class of scheduling that a container's pod names, or else the type of its group.
+    pub(super) fn scheduling_class_named(&self, id: ContainerId) -> Option<String> {
+        let spec = &self.containers.get(&id)?.spec;
+        let own = tuning_of(spec, &self.rules).scheduling_class;
+        own.or_else(|| self.groups.scheduling_class_of(id))
     }
 
     /// What CMK would put into the environment of a container that is in its group, or on the reserved CPUs, by CMK's words.

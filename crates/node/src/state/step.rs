@@ -73,6 +73,11 @@ impl NodeState {
                 let id = self.by_ticket.get(&ticket).map(|(id, _)| *id);
                 Step::new(Answer::PoolEnvironment(id.and_then(|id| self.pool_environment(id))))
             }
+            Event::SchedulingClass(ticket) => {
+                let id = self.by_ticket.get(&ticket).map(|(id, _)| *id);
+                let name = id.and_then(|id| self.scheduling_class_named(id));
+                Step::new(Answer::SchedulingClass(name))
+            }
             Event::CreateEnded(ticket, outcome) => self.create_ended(ticket, outcome, now),
             Event::Starting(id) => self.starting(&id, now),
             Event::Started(id) => self.started(&id),

@@ -4,7 +4,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::plugin::{Settings, run};
 use crate::runtime_end::{Manners, Plugin, RuntimeEnd};
-use bayplan_workload::{NewContainer, Pod, Resources};
+use bayplan_workload::{NewContainer, Pod, Resources, ThreadPolicy, ThreadScheduling};
 
 /// Places everything on CPU 3 and takes that from `old`; what is called `never` is refused, `stuck` finds no room, `unready` must not start; `slow` is decided when the connection has
 /// ended, `hung` never, and the variables of a pool never come. Writes down what it was asked.
@@ -59,6 +59,11 @@ impl Agent for Scribe {
 
     async fn pool_environment(&self, _ticket: Ticket) -> Option<Vec<(String, String)>> {
         std::future::pending().await
+    }
+
+    async fn thread_scheduling(&self, _ticket: Ticket, pod: &Pod) -> ThreadScheduling {
+        let policy = (pod.name == "web").then_some(ThreadPolicy::Fifo(9));
+        ThreadScheduling { policy, io: None }
     }
 
     fn mounts(&self, _pod_id: &str, _name: &str, _attempt: u32) -> Vec<Mount> {
@@ -220,6 +225,7 @@ async fn what_others_let_go_of_and_what_is_mounted_is_in_the_answer() {
         assert_eq!(reply.update, [update]);
         let adjust = reply.adjust.unwrap();
         assert_eq!(adjust.mounts[0].destination, "/.bayplan");
+        assert_eq!(adjust.linux.unwrap().scheduler.unwrap().priority, 9);
         plugin.create(hook(Event::CreateContainer, "d")).await.unwrap();
         assert_eq!((plugin.sets("d").0.as_str(), plugin.sets("old").0.as_str()), ("3", "0-2"));
     };

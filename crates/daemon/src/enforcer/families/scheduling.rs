@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use bayplan_enforcement::{NamedScheduling, ScheduledMember, settings_for_scheduling};
 use bayplan_host::{find_container_cgroup, read_cgroup_files};
 use bayplan_node::occupancy::Occupant;
-use bayplan_workload::annotations::matches_glob;
 
 use super::family::{Context, Family};
 use super::gathered::Gathered;
+use crate::config::FrontEnd;
+use crate::scheduling_class::{class_of, without_front_end};
 
-/// Scheduling policy, nice value and I/O priority of containers that have a class.
+/// What groups can say of containers that have a class.
 #[derive(Debug)]
 pub(super) struct Scheduling;
 
@@ -19,6 +20,10 @@ impl Family for Scheduling {
         let members = members(context, gathered);
         if members.is_empty() {
             return;
+        }
+        if context.config.front_end == FrontEnd::Cri {
+            let lacking = members.iter().filter(|it| !it.class.threads.is_empty());
+            gathered.problems.extend(lacking.map(|it| without_front_end(&it.unit, &it.name)));
         }
         let files = read_cgroup_files(&mut *context.kernel);
         let (settings, problems) = settings_for_scheduling(&members, &files);
@@ -37,7 +42,10 @@ fn members(context: &mut Context<'_>, gathered: &mut Gathered) -> Vec<ScheduledM
     if classes.is_empty() || occupancy.is_restored {
         return members;
     }
-    let wanting = occupancy.occupants.iter().map(|it| (it, class_of(classes, it)));
+    let wanting = occupancy.occupants.iter().map(|it| {
+        let named = it.tuning.scheduling_class.as_deref().or(it.scheduling_class.as_deref());
+        (it, class_of(classes, named, &it.spec.pod))
+    });
     let wanting: Vec<(&Occupant, Option<&NamedScheduling>)> = wanting.collect();
     // Pods with a container that is in no idle class.
     let is_busy =
@@ -66,21 +74,4 @@ fn members(context: &mut Context<'_>, gathered: &mut Gathered) -> Vec<ScheduledM
         }
     }
     members
-}
-
-/// The class that a container's pod names, or that of its group, its namespace, or its QoS class. A name that is not defined is none; a warning says so.
-fn class_of<'a>(
-    classes: &'a [NamedScheduling],
-    occupant: &Occupant,
-) -> Option<&'a NamedScheduling> {
-    let own = occupant.tuning.scheduling_class.as_ref();
-    if let Some(name) = own.or(occupant.scheduling_class.as_ref()) {
-        return classes.iter().find(|it| it.name == *name);
-    }
-    let pod = &occupant.spec.pod;
-    let is_of_namespace = |it: &&NamedScheduling| {
-        it.namespaces.iter().any(|pattern| matches_glob(pattern, &pod.namespace))
-    };
-    let is_of_qos = |it: &&NamedScheduling| pod.qos.is_some_and(|qos| it.qos.contains(&qos));
-    classes.iter().find(is_of_namespace).or_else(|| classes.iter().find(is_of_qos))
 }

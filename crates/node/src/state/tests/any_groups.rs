@@ -28,7 +28,8 @@ pub(super) fn any_types() -> impl Strategy<Value = Arc<[GroupType]>> {
 
 fn any_type(name: &'static str) -> impl Strategy<Value = GroupType> {
     let shape = (any_size(), any_instances(), any_capacity(), any::<u16>());
-    let cpus = prop::sample::select(&[None, Some(Level::L3), Some(Level::Machine)][..]);
+    let cpus =
+        prop::sample::select(&[None, Some(Level::L2), Some(Level::L3), Some(Level::Machine)][..]);
     let namespace = if name == "a" { "team0" } else { "team1" };
     (shape, cpus).prop_map(move |((size, instances, capacity, bits), shares_idle)| {
         let is = |bit: u16| bits & 1 << bit != 0;

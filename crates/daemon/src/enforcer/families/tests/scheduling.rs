@@ -6,7 +6,7 @@ use super::*;
 
 const CLASSES: &str = "
 schedulingClasses:
-- {name: by-pod, ioClass: rt}
+- {name: by-pod, ioClass: rt, policy: rr, priority: 3}
 - {name: by-group, ioClass: be}
 - {name: by-namespace, ioClass: idle, namespaces: [batch*]}
 - {name: calm, policy: idle, qosClasses: [BestEffort]}
@@ -80,6 +80,7 @@ fn scheduling_classes_are_written_and_given_back() {
         sys/fs/cgroup/kubepods/pod-grouped/id-grouped/io.prio.class restrict-to-be
         sys/fs/cgroup/kubepods/pod-half/id-other/io.prio.class restrict-to-be
         sys/fs/cgroup/kubepods/pod-named/id-named/io.prio.class promote-to-rt
+        n/named/c: of its scheduling class "by-pod" the policy, nice value and I/O priority of threads are not set: CRI cannot say them, `frontEnd: nri` can
         n/half/c: its scheduling class "calm" is idle, which only a whole pod can be: other containers of its pod are in none"#]].assert_eq(&told.join("\n"));
     daemon.scene = &without;
     daemon.settle(&without.both);

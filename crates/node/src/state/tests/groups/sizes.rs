@@ -111,3 +111,49 @@ fn members_share_idle_cpus_around_their_group_until_others_come() {
         "#]],
     );
 }
+
+/// Around a group are the L2 caches that its CPUs have with other cores, and where each core has a cache of its own, that.
+#[test]
+fn members_share_idle_cpus_of_their_l2_caches() {
+    let cpus = CpuWishes { shares_idle: Some(Level::L2), ..CpuWishes::default() };
+    let types = [GroupType { cpus, ..kind("web", requests(1, 4)) }];
+    check(
+        ("pack:1 numa:2 l2:2 core:2 pu:2 mem:2", "0"),
+        &types,
+        &[
+            "n/a/c 1000 bayplan.dev/group=web",
+            "show",
+            "n/x/c 2000 Guaranteed",
+            "show",
+            "-n/x/c",
+            "n/b/c 2000 bayplan.dev/group=web",
+            "show",
+            "n/y/c 100",
+            "n/z/c 100",
+        ],
+        expect![[r#"
+            n/a/c 1000 bayplan.dev/group=web: on 1,8-9
+              web[0] : 8, n/a/c on 1,8-9
+            n/x/c 2000 Guaranteed: on 1,9
+              web[0] : 8, n/a/c on 8
+              n/x/c on 1,9
+            -n/x/c: gone
+            n/b/c 2000 bayplan.dev/group=web: on 1,8-9
+              web[0] : 1,8-9, n/a/c on 1,8-9, n/b/c on 1,8-9
+            n/y/c 100: on 4-7,12-15
+            n/z/c 100: on 4-7,12-15
+              web[0] : 1,8-9, n/a/c on 1,8-9, n/b/c on 1,8-9
+              n/y/c on 4-7,12-15
+              n/z/c on 4-7,12-15
+        "#]],
+    );
+    check(
+        ("pack:1 numa:1 core:4 pu:2 mem:2", ""),
+        &types,
+        &["n/a/c 1000 bayplan.dev/group=web"],
+        expect![[r#"
+            n/a/c 1000 bayplan.dev/group=web: on 1,5
+              web[0] : 1, n/a/c on 1,5
+        "#]],
+    );
+}
