@@ -165,10 +165,10 @@ impl EventLoop {
         if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
             self.unconfirmed.forget(&forgiven);
             let parent = |id: &str| self.state.cgroup_parent(id).unwrap_or_default().to_owned();
-            self.unconfirmed.plan(&plan.writes, parent);
+            let number = self.unconfirmed.plan(&plan.writes, parent);
             // Until the writer has made each of them.
             plan.writes.iter().for_each(|write| self.enforcement.calls.begin(&write.container));
-            let batch = Batch { plan, answer: later, forgiven, files };
+            let batch = Batch { plan, number, answer: later, forgiven, files };
             if self.writer.send(batch).is_err() {
                 tracing::error!("the writer is gone; nothing is written any more");
             }

@@ -5,7 +5,7 @@ use bayplan_workload::Pod;
 use bayplan_workload::annotations::matches_glob;
 
 use crate::config::{Config, FrontEnd};
-use crate::finding::{Finding, Severity, finding};
+use crate::finding::Finding;
 
 /// The class that is named by a container's pod or by its group, or that of its namespace, or of its QoS class. A name that is not defined is none; a warning says so.
 pub(crate) fn class_of<'a>(
@@ -42,7 +42,7 @@ pub(crate) fn check_scheduling(config: &Config) -> Option<Finding> {
         names.join(", ")
     );
     let remedy = "set frontEnd: nri, for containers that are created from then on";
-    Some(finding("schedulingClasses", Severity::Warning, message).with_remedy(remedy))
+    Some(Finding::warning("schedulingClasses", message, remedy))
 }
 
 #[cfg(test)]

@@ -54,8 +54,22 @@ struct Table {
     told: BTreeMap<String, Vec<Pinning>>,
     /// Containers that the last answer has told the runtime of. Whether it has arrived is known when another event comes.
     listed: Vec<String>,
+    /// The last plan of each container, by its id.
+    planned: BTreeMap<String, Planned>,
+    plans: PlanNumber,
     /// Directories of cgroups that were found, by the runtime's id. A container's stays where it is as long as the container lives.
     dirs: BTreeMap<String, String>,
+}
+
+/// Plans are written in the order in which they are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PlanNumber(u64);
+
+#[derive(Clone, Debug)]
+struct Planned {
+    number: PlanNumber,
+    /// Its pod's cgroup as kubelet names it.
+    parent: String,
 }
 
 /// Where a container is to be in the end.
@@ -121,12 +135,17 @@ impl Unconfirmed {
     }
 
     /// These are about to be written; the last one of a container says where it is to be in the end.
-    pub(crate) fn plan(&self, writes: &[Write], parent: impl Fn(&str) -> String) {
-        let Some(mut table) = self.table() else { return };
+    pub(crate) fn plan(&self, writes: &[Write], parent: impl Fn(&str) -> String) -> PlanNumber {
+        let Some(mut table) = self.table() else { return PlanNumber::default() };
+        table.plans.0 += 1;
+        let number = table.plans;
         for Write { container, new, .. } in writes {
-            let wanted = Wanted { new: new.clone(), parent: parent(container), is_carried: false };
+            let parent = parent(container);
+            table.planned.insert(container.clone(), Planned { number, parent: parent.clone() });
+            let wanted = Wanted { new: new.clone(), parent, is_carried: false };
             table.sets.insert(container.clone(), wanted);
         }
+        number
     }
 
     /// These are gone.
@@ -135,31 +154,28 @@ impl Unconfirmed {
         for container in containers {
             table.sets.remove(container);
             table.told.remove(container);
+            table.planned.remove(container);
             table.dirs.remove(container);
         }
     }
 
-    /// A later plan, which is still to be written, says where this container is to be in the end.
-    pub(crate) fn is_overtaken(&self, write: &Write) -> bool {
+    /// A later plan, which is still to be written, says where this container of plan `number` is to be in the end.
+    pub(crate) fn is_overtaken(&self, write: &Write, number: PlanNumber) -> bool {
         let Some(table) = self.table() else { return false };
-        table.sets.get(&write.container).is_some_and(|wanted| wanted.new != write.new)
+        table.planned.get(&write.container).is_some_and(|planned| planned.number > number)
     }
 
     /// Takes the CPUs away from a container that it has to leave by this write, in the kernel, without a word to the runtime. True: it has left them. Reads and writes files, so it is
     /// for a thread that may block.
     pub(crate) fn leave(&self, kernel: &mut dyn Kernel, write: &Write) -> bool {
-        let Some((parent, mut dirs)) = self.table().and_then(|table| {
-            let parent = table.sets.get(&write.container)?.parent.clone();
-            let dir = table.dirs.get(&write.container);
-            Some((
-                parent,
-                dir.map(|dir| (write.container.clone(), dir.clone())).into_iter().collect(),
-            ))
-        }) else {
-            return false;
-        };
+        let id = &write.container;
+        let known = self.table().and_then(|table| {
+            let dir = table.dirs.get(id).map(|dir| (id.clone(), dir.clone()));
+            Some((table.planned.get(id)?.parent.clone(), dir.into_iter().collect()))
+        });
+        let Some((parent, mut dirs)) = known else { return false };
         let wanted = Wanted { new: write.new.clone(), parent, is_carried: false };
-        let narrowed = narrow_in_kernel(kernel, &write.container, &wanted, &mut dirs);
+        let narrowed = narrow_in_kernel(kernel, id, &wanted, &mut dirs);
         self.remember(dirs);
         matches!(narrowed, Narrowed::NotNeeded | Narrowed::Done(_))
     }
@@ -232,7 +248,7 @@ impl Unconfirmed {
     /// Only of containers that are still known: others have ended meanwhile.
     fn remember(&self, mut dirs: BTreeMap<String, String>) {
         if let Some(mut table) = self.table() {
-            dirs.retain(|container, _| table.sets.contains_key(container));
+            dirs.retain(|container, _| table.planned.contains_key(container));
             table.dirs.append(&mut dirs);
         }
     }
@@ -395,6 +411,7 @@ mod tests {
     }
 
     const POD: &str = "sys/fs/cgroup/kubepods/podu";
+    const POD_PARENT: &str = "/kubepods/podu";
 
     fn files(sets: &[(&str, &str)]) -> Files {
         let files = sets.iter().flat_map(|(id, cpus)| {
@@ -407,7 +424,7 @@ mod tests {
     fn planned(writes: &[(&str, &str)]) -> Unconfirmed {
         let unconfirmed = Unconfirmed::on();
         let writes: Vec<Write> = writes.iter().map(|(id, new)| write(id, new)).collect();
-        unconfirmed.plan(&writes, |_| "/kubepods/podu".to_owned());
+        unconfirmed.plan(&writes, |_| POD_PARENT.to_owned());
         unconfirmed
     }
 
@@ -445,10 +462,14 @@ mod tests {
             ("!0-3", "0-1", "!0-3", false),
         ] {
             let mut kernel = files(&[("c", there)]);
-            let unconfirmed = planned(&[("c", earlier)]);
-            assert!(!unconfirmed.is_overtaken(&write("c", earlier)));
-            unconfirmed.plan(&[write("c", "0-7")], |_| "/kubepods/podu".to_owned());
-            assert!(unconfirmed.is_overtaken(&write("c", earlier)));
+            let unconfirmed = Unconfirmed::on();
+            let plan = |new: &str| unconfirmed.plan(&[write("c", new)], |_| POD_PARENT.to_owned());
+            let first = plan(earlier);
+            assert!(!unconfirmed.is_overtaken(&write("c", earlier), first));
+            // The same in the end, with another plan in between.
+            let last = [plan("0-7"), plan(earlier)][1];
+            assert!(unconfirmed.is_overtaken(&write("c", earlier), first));
+            assert!(!unconfirmed.is_overtaken(&write("c", earlier), last));
             for _ in 0..2 {
                 assert_eq!(unconfirmed.leave(&mut kernel, &write("c", earlier)), has_left);
             }
@@ -457,8 +478,11 @@ mod tests {
         // It has no cgroup yet: the runtime is told. It is unknown: nothing overtakes.
         let unconfirmed = planned(&[("c", "0-7")]);
         assert!(!unconfirmed.leave(&mut Files::default(), &write("c", "0-1")));
-        assert!(!unconfirmed.is_overtaken(&write("other", "0-1")));
-        assert!(!Unconfirmed::default().is_overtaken(&write("c", "0-1")));
+        let first = PlanNumber::default();
+        assert!(!unconfirmed.is_overtaken(&write("other", "0-1"), first));
+        assert!(!Unconfirmed::default().is_overtaken(&write("c", "0-1"), first));
+        unconfirmed.forget(&["c".to_owned()]);
+        assert!(!unconfirmed.is_overtaken(&write("c", "0-1"), first));
     }
 
     #[tokio::test]

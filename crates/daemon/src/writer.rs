@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::resources_dir::ResourcesDir;
 use crate::runtime::SharedRuntime;
 use crate::tasks::blocking;
-use crate::unconfirmed::Unconfirmed;
+use crate::unconfirmed::{PlanNumber, Unconfirmed};
 
 /// Updates that one group of a plan has in flight at the runtime, at most.
 const WRITES_IN_FLIGHT_MAX: usize = 16;
@@ -35,6 +35,7 @@ const FAILURES_MAX: usize = 64;
 /// A plan on its way to the runtime, and the caller that waits for it.
 pub(crate) struct Batch {
     pub(crate) plan: Plan,
+    pub(crate) number: PlanNumber,
     pub(crate) answer: Option<(oneshot::Sender<Answer>, Answer)>,
     /// Containers with failed writes that no longer count.
     pub(crate) forgiven: Vec<String>,
@@ -63,7 +64,7 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
     let in_flight = writes_in_flight(std::thread::available_parallelism().map_or(1, usize::from));
     // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
-    while let Some(Batch { plan, answer, forgiven, files }) = batches.recv().await {
+    while let Some(Batch { plan, number, answer, forgiven, files }) = batches.recv().await {
         let limit = config.borrow().write_limit();
         stuck.forget(&forgiven);
         let mut elsewhere = BTreeSet::new();
@@ -82,7 +83,7 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
                 report(&failures, failed, "another container did not let go");
             }
             let (overtaken, mut writes): (Vec<Write>, Vec<Write>) =
-                writes.into_iter().partition(|write| unconfirmed.is_overtaken(write));
+                writes.into_iter().partition(|write| unconfirmed.is_overtaken(write, number));
             let (left, to_tell) = leave_without_runtime(&unconfirmed, &host_root, overtaken).await;
             for container in left {
                 calls.end(&container, Instant::now());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayplan_cri::upstream::RuntimeError;
 
 use super::*;
-use crate::finding::finding;
+use crate::finding::Finding;
 use crate::observer::tests::everything;
 use crate::prober::tests::told_with_events;
 use crate::test_support::state;
@@ -50,7 +50,7 @@ fn exported() -> Metrics {
         metrics.file_drifts.get_or_create(&of_file).inc();
     }
     let checks = ["kubelet-cpu", "kubelet-memory", "pinner", "claims", "cgroups", "cgroup-driver"];
-    metrics.show_findings(&checks.map(|check| finding(check, Severity::Ok, "fine")));
+    metrics.show_findings(&checks.map(|check| Finding::ok(check, "fine")));
     metrics.update_ended(None::<&RuntimeError>);
     metrics.nri.answered("CreateContainer", Duration::ZERO, true);
     metrics
