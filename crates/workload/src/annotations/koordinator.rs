@@ -143,6 +143,13 @@ pub static FOREIGN: &[Foreign] = &[
         meaning: "as rdtclass",
         fills: &[Field::ResctrlClass],
     },
+    // Before the others, so that a refusal names it.
+    Foreign {
+        name: gas::SINGLE_NUMA,
+        values: "true or false",
+        meaning: "true: on the NUMA node of its GPUs, or refused",
+        fills: &[Field::Near],
+    },
     Foreign {
         name: gas::CARDS,
         values: "cards of containers, written by GPU Aware Scheduling: card0,card1, with a vertical line between containers",
@@ -153,12 +160,6 @@ pub static FOREIGN: &[Foreign] = &[
         name: gas::SAME_GPU,
         values: "names of containers, with commas between them",
         meaning: "tells which of gas-container-cards are those of these containers, where no other cards stand there as often",
-        fills: &[Field::Near],
-    },
-    Foreign {
-        name: gas::SINGLE_NUMA,
-        values: "true or false",
-        meaning: "true: on the NUMA node of its GPUs, or refused",
         fills: &[Field::Near],
     },
 ];

@@ -186,5 +186,10 @@ mod tests {
             &Rejection::TooFarFrom("/dev/nvme0n1".to_owned()),
             "annotation `bayplan.dev/strict.topologyhints`",
         );
+        check(
+            &[("gas-container-cards", "card1"), ("gas-allocate-single-numa", "true")],
+            &Rejection::TooFarFrom("/dev/dri/card1".to_owned()),
+            "annotation `gas-allocate-single-numa`",
+        );
     }
 }

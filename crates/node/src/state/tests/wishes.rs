@@ -448,8 +448,22 @@ fn with_gpus_of_one_node_only_that_node_will_do() {
     const CARD: (&str, &str) = ("gas-container-cards", "card1");
     const SINGLE: &[(&str, &str)] = &[CARD, ("gas-allocate-single-numa", "true")];
     let first = || ask("a", "3", &[CARD]);
-    check(LINE, &[first(), ask("b", "2", &[CARD])], expect![[r#""#]]);
-    check(LINE, &[first(), ask("b", "2", SINGLE)], expect![[r#""#]]);
+    check(
+        LINE,
+        &[first(), ask("b", "2", &[CARD])],
+        expect![[r#"
+            a: cpus 4-6 mems 1
+            b: cpus 1-2 mems 0
+        "#]],
+    );
+    check(
+        LINE,
+        &[first(), ask("b", "2", SINGLE)],
+        expect![[r#"
+            a: cpus 4-6 mems 1
+            b: bayplan: default/b/c refused: needs 2 exclusive CPUs; 1 is free; the machine is not near `/dev/dri/card1` (annotation `gas-allocate-single-numa`); `bayplan explain default/b/c` lists every pool
+        "#]],
+    );
 }
 
 #[test]
