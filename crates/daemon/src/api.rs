@@ -692,10 +692,10 @@ struct OfCluster {
 }
 
 impl OfCluster {
-    fn with(self, text: String) -> Result<ClusterConfig, Response> {
+    fn with(self, text: String) -> Result<ClusterConfig, (StatusCode, String)> {
         let OfCluster { name, generation, amplification_percent } = self;
         ClusterConfig::given(name, generation, text, amplification_percent)
-            .map_err(|problem| (StatusCode::BAD_REQUEST, format!("{problem}\n")).into_response())
+            .map_err(|problem| (StatusCode::BAD_REQUEST, format!("{problem}\n")))
     }
 }
 
@@ -715,7 +715,7 @@ async fn diff_cluster_config(
 ) -> Response {
     match it.with(text) {
         Ok(given) => or_why_not(api.reloader.preview_cluster(given).await),
-        Err(refusal) => refusal,
+        Err(refusal) => refusal.into_response(),
     }
 }
 
@@ -730,7 +730,7 @@ async fn apply_cluster_config(
 ) -> Response {
     match it.with(text) {
         Ok(given) => take_from_cluster(api, given).await,
-        Err(refusal) => refusal,
+        Err(refusal) => refusal.into_response(),
     }
 }
 
