@@ -12,10 +12,13 @@
 )]
 #![allow(clippy::print_stdout, reason = "tests tell what they do, and workers what was counted")]
 
+mod events;
 mod intruders;
+mod owners;
 mod preempters;
 mod refused;
 mod tests;
+mod times;
 mod work;
 
 use std::process::ExitCode;
