@@ -196,6 +196,7 @@ impl Plant {
             shared: self.shared(),
             // Nothing else is on the machine.
             idle: BTreeMap::new(),
+            intruders: BTreeMap::new(),
             touched: BTreeSet::new(),
             // Nothing has wide vectors.
             clocks: BTreeMap::new(),

@@ -10,7 +10,11 @@ use crate::tests::{attach, drain, held_by, until_told, watch};
 use crate::work::{Cgroup, Worker};
 
 /// What `name` did on CPU 1, and as what kind.
-fn intrusion(drain: &Drain, owner: CgroupId, name: &str) -> Option<(Identity, Intrusion)> {
+pub(crate) fn intrusion(
+    drain: &Drain,
+    owner: CgroupId,
+    name: &str,
+) -> Option<(Identity, Intrusion)> {
     let list = drain.intrusions.get(&owner)?;
     let found = list.iter().find(|(it, _)| it.cpu == CpuId(1) && it.name == name);
     found.map(|(intruder, sum)| (intruder.identity, *sum))

@@ -193,7 +193,7 @@ fn cgroups_inside_a_container_count_for_it() {
     let counted = worker.wait();
     let drain = drain(&mut probes);
     assert_near("time", drain.containers[&outer.id()].exec_ns, counted.exec_ns, 2);
-    assert_eq!(intrusion(&drain, outer.id(), "inside"), None);
+    assert_eq!(owners::intrusion(&drain, outer.id(), "inside"), None);
     drop(worker);
     drop(inner);
     drop(middle);

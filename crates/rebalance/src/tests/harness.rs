@@ -93,14 +93,7 @@ impl Play {
                         .rebalancer
                         .reconfigure(Settings { forbidden, ..Settings::default() });
                 }
-                Some(("intruder", words)) => {
-                    let [victim, name, cpus] = words.split(' ').collect::<Vec<_>>()[..] else {
-                        panic!("`{words}`: container, name, CPUs")
-                    };
-                    let (name, cpus) = (name.to_owned(), cpus.parse().unwrap());
-                    self.scene.intruders.insert(self.ids[victim], Intruder { name, cpus });
-                    return;
-                }
+                Some(("intruder", words)) => return self.intrude(words),
                 Some(("ended", number)) => {
                     return self.rebalancer.ended(number.parse().unwrap(), self.now);
                 }
@@ -148,6 +141,14 @@ impl Play {
                 return;
             }
         }
+    }
+
+    fn intrude(&mut self, words: &str) {
+        let [victim, name, cpus] = words.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("`{words}`: container, name, CPUs")
+        };
+        let (name, cpus) = (name.to_owned(), cpus.parse().unwrap());
+        self.scene.intruders.insert(self.ids[victim], Intruder { name, cpus });
     }
 
     /// One round; what was said in it.
