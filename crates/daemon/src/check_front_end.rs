@@ -202,8 +202,8 @@ mod tests {
                 &registered,
                 "\
 ok: registered with containerd v2.3.1, NRI v0.12.0, which waits 2000 ms for an answer
-warning: decisionTimeout is 5s, but the runtime waits 2000 ms for a plugin, so decisions may take 1500 ms; plugin_request_timeout of the runtime sets that
-warning: NRI v0.12.0 of containerd v2.3.1 can block for ever when a plugin updates containers unasked (fixed in 0.12.1); Bayplan does not, so look at other plugins
+warning: decisionTimeout is 5s, but the runtime waits 2000 ms for a plugin, so decisions may take 1500 ms; raise plugin_request_timeout of the runtime, or lower decisionTimeout
+warning: NRI v0.12.0 of containerd v2.3.1 can block for ever when a plugin updates containers unasked (fixed in 0.12.1); Bayplan does not; use a runtime with a newer NRI, or no other plugin that does so
 ",
             ),
             (
@@ -212,14 +212,17 @@ warning: NRI v0.12.0 of containerd v2.3.1 can block for ever when a plugin updat
 ok: registered with containerd v2.3.1, NRI v0.12.3, which waits 10000 ms for an answer
 warning: the plugin 10-a sets cpuset.cpus, too: a container for which both do so is not created; use one of them
 ok: the plugin 20-b sets no CPU sets
-warning: the runtime has taken back 3 creations after Bayplan had answered, the last one at 1970-01-01T00:00:00Z of n/p/c: perhaps because the plugin 10-a, which sets CPU sets, has set the same
+warning: the runtime has taken back 3 creations after Bayplan had answered, the last one at 1970-01-01T00:00:00Z of n/p/c: perhaps because the plugin 10-a, which sets CPU sets, has set the same; see the runtime's log of that time; where another plugin is the reason, use one of them
 ",
             ),
-            (&lost, "failure: the daemon is not registered as a plugin: no socket\n"),
+            (
+                &lost,
+                "failure: the daemon is not registered as a plugin: no socket; enable NRI in the runtime's configuration, or set frontEnd: cri\n",
+            ),
         ] {
             let found = check_registration(status, &Config::default()).into_iter();
             let text: String = found
-                .map(|it| format!("{}: {}\n", format!("{:?}", it.severity).to_lowercase(), it.message))
+                .map(|it| format!("{}: {}\n", format!("{:?}", it.severity).to_lowercase(), it.in_words()))
                 .collect();
             assert_eq!(text, expected);
         }
