@@ -428,7 +428,7 @@ fn a_file_for_another_machine_is_checked_against_that() {
     .assert_eq(&check("core:8"));
     expect![[r#"
         exit 0
-        warning: reserved, on core:64 offline:63: reservedCpus: 63 are offline; others stand in for them
+        warning: reserved, on core:64 offline:63: reservedCpus: 63 are offline; others stand in for them; set reservedCpus to CPUs that are online, not isolated and allowed to pods, as kubelet's reservedSystemCPUs
         FILE: no mistakes
     "#]].assert_eq(&check("core:64 offline:63"));
 }
