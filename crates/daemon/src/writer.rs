@@ -27,7 +27,8 @@ use crate::unconfirmed::{PlanNumber, Unconfirmed};
 
 /// Updates that one group of a plan has in flight at the runtime, at most.
 const WRITES_IN_FLIGHT_MAX: usize = 16;
-/// The same for each CPU: the usual runtimes start a process for an update, and more of them only hold up everything else.
+/// The same for each CPU where no call waits for updates: the usual runtimes start a process for each, and more of them only hold up everything else. Where calls wait, some that hang
+/// must not hold up the others.
 const WRITES_PER_CPU: usize = 2;
 /// Failures that are reported together.
 const FAILURES_MAX: usize = 64;
@@ -61,7 +62,10 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
     let Writer { runtime, failures, config, metrics, calls, unconfirmed, .. } = writer;
     let Writer { host_root, mut resources, .. } = writer;
     let mut stuck = Stuck::default();
-    let in_flight = writes_in_flight(std::thread::available_parallelism().map_or(1, usize::from));
+    let in_flight = match unconfirmed.is_on() {
+        true => writes_in_flight(std::thread::available_parallelism().map_or(1, usize::from)),
+        false => WRITES_IN_FLIGHT_MAX,
+    };
     // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
     while let Some(Batch { plan, number, answer, forgiven, files }) = batches.recv().await {
