@@ -189,7 +189,7 @@ async fn the_nodes_amplification_holds_where_the_configuration_says_none_and_out
     assert_eq!((amplification(&status), held(&status).is_some()), (Some((200, false)), true));
     assert_eq!(diff(ask(&node, "POST", &with_object(300), &says).await).changes, []);
 
-    // What the file says changes who counts.
+    // What the file says decides which of the two counts.
     diff(ask(&node, "POST", &of_node(HERE, 150), "").await);
     assert_eq!(amplification(&node.status().await), Some((150, false)));
     let file = node.path("bayplan.yaml");
