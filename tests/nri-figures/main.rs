@@ -42,8 +42,16 @@ const REGISTRATIONS: usize = 5;
 /// The plugin that is measured.
 enum Subject {
     Bayplan,
-    /// Another program, while it runs.
-    Other(PathBuf, Option<(State, Option<Process>)>),
+    Other(OtherPlugin),
+}
+
+/// Another program.
+struct OtherPlugin {
+    program: PathBuf,
+    /// From its first start on.
+    state: Option<State>,
+    /// While it runs.
+    process: Option<Process>,
 }
 
 /// Containers that come and go.
@@ -66,7 +74,8 @@ struct Stage {
 fn a_runtime_waits_for_its_plugin() {
     measure(Subject::Bayplan).unwrap();
     if let Some(other) = env::var_os("BAYPLAN_NRI_OTHER") {
-        measure(Subject::Other(other.into(), None)).unwrap();
+        let other = OtherPlugin { program: other.into(), state: None, process: None };
+        measure(Subject::Other(other)).unwrap();
     }
 }
 
@@ -130,7 +139,7 @@ impl Stage {
     fn name(&self) -> String {
         match &self.subject {
             Subject::Bayplan => "bayplan".to_owned(),
-            Subject::Other(program, _) => program.display().to_string(),
+            Subject::Other(other) => other.program.display().to_string(),
         }
     }
 
@@ -140,13 +149,7 @@ impl Stage {
         let before = tap.count("Synchronize");
         match &mut self.subject {
             Subject::Bayplan => return self.node.start_again(),
-            Subject::Other(program, plugin) => {
-                let (state, process) = match plugin {
-                    Some(plugin) => plugin,
-                    None => plugin.insert((State::mount(dir.join("plugin-state"))?, None)),
-                };
-                *process = Some(launch(program, state, &dir)?);
-            }
+            Subject::Other(other) => other.start(&dir)?,
         }
         wait_for("the other plugin to register", LIMIT, || {
             Ok((tap.count("Synchronize") > before).then_some(()))
@@ -156,8 +159,8 @@ impl Stage {
     fn stop(&mut self) -> anyhow::Result<()> {
         match &mut self.subject {
             Subject::Bayplan => self.node.kill(),
-            Subject::Other(_, plugin) => {
-                drop(plugin.as_mut().and_then(|(_, process)| process.take()));
+            Subject::Other(other) => {
+                other.process = None;
                 Ok(())
             }
         }
@@ -166,10 +169,7 @@ impl Stage {
     fn resident_kib(&self) -> anyhow::Result<u64> {
         let pid = match &self.subject {
             Subject::Bayplan => self.node.daemon_pid()?,
-            Subject::Other(_, plugin) => {
-                let process = plugin.as_ref().and_then(|(_, process)| process.as_ref());
-                process.context("it does not run")?.id()
-            }
+            Subject::Other(other) => other.process.as_ref().context("it does not run")?.id(),
         };
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -251,21 +251,29 @@ impl Stage {
     }
 }
 
-/// The topology-aware plugin of nri-plugins, without a cluster.
-fn launch(program: &Path, state: &State, dir: &Path) -> anyhow::Result<Process> {
-    let config = dir.join("other.yaml");
-    let text = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n\
-                spec: {pinCPU: true, pinMemory: true, reservedResources: {cpu: 'cpuset:0'}}\n";
-    std::fs::write(&config, text)?;
-    topology_aware::start(&Launch {
-        program,
-        state,
-        dir,
-        nri_socket: &dir.join("tap.sock"),
-        node: "node",
-        policy: Policy::File(&config),
-        has_isolated: false,
-    })
+impl OtherPlugin {
+    /// The topology-aware plugin of nri-plugins, without a cluster.
+    fn start(&mut self, dir: &Path) -> anyhow::Result<()> {
+        let config = dir.join("other.yaml");
+        let text = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n\
+                    spec: {pinCPU: true, pinMemory: true, reservedResources: {cpu: 'cpuset:0'}}\n";
+        std::fs::write(&config, text)?;
+        let state = match self.state.take() {
+            Some(state) => state,
+            None => State::mount(dir.join("plugin-state"))?,
+        };
+        let launch = Launch {
+            program: &self.program,
+            state: self.state.insert(state),
+            dir,
+            nri_socket: &dir.join("tap.sock"),
+            node: "node",
+            policy: Policy::File(&config),
+            has_isolated: false,
+        };
+        self.process = Some(topology_aware::start(&launch)?);
+        Ok(())
+    }
 }
 
 fn print_times(what: &str, took: &BTreeMap<String, Vec<Duration>>) {

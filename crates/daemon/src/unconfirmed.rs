@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bayplan_enforcement::Write;
-use bayplan_host::find_cpuset_group;
 use bayplan_host::kernel::Kernel;
+use bayplan_host::{CgroupError, find_cpuset_group};
 use bayplan_nri::front_end::{LetGo, Origin};
 use bayplan_types::{CpuSet, Pinning};
 use tokio::sync::watch;
@@ -32,6 +32,8 @@ struct Shared {
     table: Mutex<Table>,
     /// Events that are making containers leave CPUs.
     narrowing: watch::Sender<usize>,
+    /// Held from the reading of a file to its writing: two threads narrow containers.
+    files: Mutex<()>,
 }
 
 /// An event makes containers leave CPUs until this is dropped.
@@ -54,30 +56,30 @@ struct Table {
     told: BTreeMap<String, Vec<Pinning>>,
     /// Containers that the last answer has told the runtime of. Whether it has arrived is known when another event comes.
     listed: Vec<String>,
-    /// The last plan of each container, by its id.
-    planned: BTreeMap<String, Planned>,
-    plans: PlanNumber,
-    /// Directories of cgroups that were found, by the runtime's id. A container's stays where it is as long as the container lives.
-    dirs: BTreeMap<String, String>,
+    /// All that were planned and have not ended, by the runtime's id.
+    known: BTreeMap<String, Known>,
+    /// The last plan.
+    plan: PlanNumber,
 }
 
 /// Plans are written in the order in which they are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlanNumber(u64);
 
-#[derive(Clone, Debug)]
-struct Planned {
-    number: PlanNumber,
+#[derive(Debug)]
+struct Known {
+    /// Its last plan.
+    plan: PlanNumber,
     /// Its pod's cgroup as kubelet names it.
     parent: String,
+    /// Its cgroup, once it was found; it stays there as long as it lives.
+    dir: Option<String>,
 }
 
 /// Where a container is to be in the end.
 #[derive(Clone, Debug)]
 struct Wanted {
     new: Pinning,
-    /// Its pod's cgroup as kubelet names it.
-    parent: String,
     /// It runs there, and an answer that has been given tells the runtime.
     is_carried: bool,
 }
@@ -100,6 +102,8 @@ enum Narrowed {
     Done(Box<Pinning>),
     /// It has no cgroup: no process of it runs.
     Absent,
+    /// It is on none of the CPUs that it could keep, and stays there.
+    Elsewhere,
     /// It runs where it did.
     Failed(String),
 }
@@ -137,15 +141,15 @@ impl Unconfirmed {
     /// These are about to be written; the last one of a container says where it is to be in the end.
     pub(crate) fn plan(&self, writes: &[Write], parent: impl Fn(&str) -> String) -> PlanNumber {
         let Some(mut table) = self.table() else { return PlanNumber::default() };
-        table.plans.0 += 1;
-        let number = table.plans;
+        table.plan.0 += 1;
+        let plan = table.plan;
         for Write { container, new, .. } in writes {
-            let parent = parent(container);
-            table.planned.insert(container.clone(), Planned { number, parent: parent.clone() });
-            let wanted = Wanted { new: new.clone(), parent, is_carried: false };
+            let known = || Known { plan, parent: parent(container), dir: None };
+            table.known.entry(container.clone()).or_insert_with(known).plan = plan;
+            let wanted = Wanted { new: new.clone(), is_carried: false };
             table.sets.insert(container.clone(), wanted);
         }
-        number
+        plan
     }
 
     /// These are gone.
@@ -154,29 +158,22 @@ impl Unconfirmed {
         for container in containers {
             table.sets.remove(container);
             table.told.remove(container);
-            table.planned.remove(container);
-            table.dirs.remove(container);
+            table.known.remove(container);
         }
     }
 
-    /// A later plan, which is still to be written, says where this container of plan `number` is to be in the end.
-    pub(crate) fn is_overtaken(&self, write: &Write, number: PlanNumber) -> bool {
+    /// A later plan than this one, which is still to be written, says where this container is to be in the end.
+    pub(crate) fn is_overtaken(&self, write: &Write, plan: PlanNumber) -> bool {
         let Some(table) = self.table() else { return false };
-        table.planned.get(&write.container).is_some_and(|planned| planned.number > number)
+        table.known.get(&write.container).is_some_and(|known| known.plan > plan)
     }
 
-    /// Takes the CPUs away from a container that it has to leave by this write, in the kernel, without a word to the runtime. True: it has left them. Reads and writes files, so it is
-    /// for a thread that may block.
+    /// Takes the CPUs away from a container that it has to leave by this write, in the kernel, without a word to the runtime. True: it has left them. An overtaken write gives no CPUs:
+    /// since then they may have been given to another container. Reads and writes files, so it is for a thread that may block.
     pub(crate) fn leave(&self, kernel: &mut dyn Kernel, write: &Write) -> bool {
-        let id = &write.container;
-        let known = self.table().and_then(|table| {
-            let dir = table.dirs.get(id).map(|dir| (id.clone(), dir.clone()));
-            Some((table.planned.get(id)?.parent.clone(), dir.into_iter().collect()))
+        let narrowed = self.narrow(kernel, &write.container, &write.new, |there, new| {
+            Some(there.intersection(new)).filter(|kept| !kept.is_empty())
         });
-        let Some((parent, mut dirs)) = known else { return false };
-        let wanted = Wanted { new: write.new.clone(), parent, is_carried: false };
-        let narrowed = narrow_in_kernel(kernel, id, &wanted, &mut dirs);
-        self.remember(dirs);
         matches!(narrowed, Narrowed::NotNeeded | Narrowed::Done(_))
     }
 
@@ -224,12 +221,14 @@ impl Unconfirmed {
 
     /// Takes CPUs that containers should have left away from them, all but `except`, in the kernel. Reads and writes files, so it is for a thread that may block.
     pub(crate) fn let_go(&self, kernel: &mut dyn Kernel, except: &str) -> Freed {
-        let known = self.table().map(|table| (table.sets.clone(), table.dirs.clone()));
-        let Some((sets, mut dirs)) = known else { return Freed::default() };
+        let Some(sets) = self.table().map(|table| table.sets.clone()) else {
+            return Freed::default();
+        };
         let (mut listed, mut stuck, mut carried) = (Vec::new(), Vec::new(), Vec::new());
         for (container, wanted) in sets.iter().filter(|(id, _)| *id != except) {
-            match narrow_in_kernel(kernel, container, wanted, &mut dirs) {
-                Narrowed::NotNeeded => {}
+            match self.narrow(kernel, container, &wanted.new, |there, new| Some(narrow(there, new)))
+            {
+                Narrowed::NotNeeded | Narrowed::Elsewhere => {}
                 Narrowed::Absent => listed.push((container.clone(), wanted.new.clone())),
                 Narrowed::Failed(why) => {
                     tracing::warn!(container, why, "the kernel does not take CPUs away from it");
@@ -239,17 +238,66 @@ impl Unconfirmed {
                 Narrowed::Done(there) => carried.push((container.clone(), *there)),
             }
         }
-        self.remember(dirs);
         carried.truncate(LISTED_MAX.saturating_sub(listed.len()));
         listed.extend(carried.iter().cloned());
         Freed { let_go: LetGo { updates: listed, stuck }, carried }
     }
 
-    /// Only of containers that are still known: others have ended meanwhile.
-    fn remember(&self, mut dirs: BTreeMap<String, String>) {
-        if let Some(mut table) = self.table() {
-            dirs.retain(|container, _| table.planned.contains_key(container));
-            table.dirs.append(&mut dirs);
+    /// Where the container's cgroup is, if it has one.
+    fn dir_of(&self, kernel: &mut dyn Kernel, id: &str) -> Result<Option<String>, CgroupError> {
+        let known = |known: &Known| (known.dir.clone(), known.parent.clone());
+        let known = self.table().and_then(|table| table.known.get(id).map(known));
+        let Some((None, parent)) = known else { return Ok(known.and_then(|(dir, _)| dir)) };
+        let found = find_cpuset_group(kernel, &parent, id)?;
+        if let Some(mut table) = self.table()
+            && let Some(known) = table.known.get_mut(id)
+        {
+            known.dir.clone_from(&found);
+        }
+        Ok(found)
+    }
+
+    /// Sets the CPUs of a container in the kernel to what `choose` makes of those that it has and those of `new`; `None`: they stay.
+    fn narrow(
+        &self,
+        kernel: &mut dyn Kernel,
+        id: &str,
+        new: &Pinning,
+        choose: fn(&CpuSet, &CpuSet) -> Option<CpuSet>,
+    ) -> Narrowed {
+        if new.cpus.is_empty() {
+            return Narrowed::NotNeeded;
+        }
+        let dir = match self.dir_of(kernel, id) {
+            Ok(Some(dir)) => dir,
+            Ok(None) => return Narrowed::Absent,
+            Err(why) => return Narrowed::Failed(why.to_string()),
+        };
+        let _files =
+            self.0.as_ref().map(|it| it.files.lock().unwrap_or_else(PoisonError::into_inner));
+        let file = format!("{dir}/cpuset.cpus");
+        let Some(there) = read_cpus(kernel, &dir) else {
+            return match kernel.is_there(&file) {
+                true => Narrowed::Failed(format!("{file} cannot be read")),
+                false => Narrowed::Absent,
+            };
+        };
+        // Empty: it may run wherever the group around it may.
+        if !there.is_empty() && there.is_subset(&new.cpus) {
+            return Narrowed::NotNeeded;
+        }
+        let Some(cpus) = choose(&there, &new.cpus) else { return Narrowed::Elsewhere };
+        if let Err(errno) = kernel.write(&file, &cpus.to_string()) {
+            return Narrowed::Failed(format!("{file} to {cpus}: {errno}"));
+        }
+        match read_cpus(kernel, &dir) {
+            Some(read) if read == cpus => {
+                Narrowed::Done(Box::new(Pinning { cpus, mems: new.mems.clone() }))
+            }
+            read => {
+                let read = read.map_or("no list".to_owned(), |it| it.to_string());
+                Narrowed::Failed(format!("{file} is {read} after {cpus} was written"))
+            }
         }
     }
 
@@ -287,7 +335,7 @@ impl Unconfirmed {
         let Some(sets) = self.table().map(|table| table.sets.clone()) else { return Vec::new() };
         let mut found = Vec::new();
         for id in stuck {
-            let dir = sets.get(id).and_then(|it| dir_of(kernel, id, it));
+            let dir = self.dir_of(kernel, id).ok().flatten();
             let there = dir.and_then(|dir| read_cpus(kernel, &dir));
             let new = sets.get(id).map(|it| it.new.cpus.clone()).unwrap_or_default();
             // CPUs that it may keep are no reason. Where it is not known where it runs, or everywhere, it may run there.
@@ -307,57 +355,9 @@ fn narrow(there: &CpuSet, new: &CpuSet) -> CpuSet {
     if kept.is_empty() { new.clone() } else { kept }
 }
 
-fn dir_of(kernel: &mut dyn Kernel, id: &str, wanted: &Wanted) -> Option<String> {
-    find_cpuset_group(kernel, &wanted.parent, id).ok().flatten()
-}
-
 /// `None`: the file cannot be read, or is no list.
 fn read_cpus(kernel: &mut dyn Kernel, dir: &str) -> Option<CpuSet> {
     kernel.read(&format!("{dir}/cpuset.cpus")).ok()?.trim().parse().ok()
-}
-
-/// `dirs`: directories that are known, and then also this one.
-fn narrow_in_kernel(
-    kernel: &mut dyn Kernel,
-    id: &str,
-    wanted: &Wanted,
-    dirs: &mut BTreeMap<String, String>,
-) -> Narrowed {
-    let new = &wanted.new;
-    if new.cpus.is_empty() {
-        return Narrowed::NotNeeded;
-    }
-    if !dirs.contains_key(id) {
-        match find_cpuset_group(kernel, &wanted.parent, id) {
-            Ok(found) => dirs.extend(found.map(|dir| (id.to_owned(), dir))),
-            Err(why) => return Narrowed::Failed(why.to_string()),
-        }
-    }
-    let Some(dir) = dirs.get(id) else { return Narrowed::Absent };
-    let file = format!("{dir}/cpuset.cpus");
-    let Some(there) = read_cpus(kernel, dir) else {
-        return match kernel.is_there(&file) {
-            true => Narrowed::Failed(format!("{file} cannot be read")),
-            false => Narrowed::Absent,
-        };
-    };
-    // Empty: it may run wherever the group around it may.
-    if !there.is_empty() && there.is_subset(&new.cpus) {
-        return Narrowed::NotNeeded;
-    }
-    let cpus = narrow(&there, &new.cpus);
-    if let Err(errno) = kernel.write(&file, &cpus.to_string()) {
-        return Narrowed::Failed(format!("{file} to {cpus}: {errno}"));
-    }
-    match read_cpus(kernel, dir) {
-        Some(read) if read == cpus => {
-            Narrowed::Done(Box::new(Pinning { cpus, mems: new.mems.clone() }))
-        }
-        read => {
-            let read = read.map_or("no list".to_owned(), |it| it.to_string());
-            Narrowed::Failed(format!("{file} is {read} after {cpus} was written"))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -458,7 +458,10 @@ mod tests {
         for (there, earlier, file, has_left) in [
             ("0-3", "0-1", "0-1", true),
             ("0", "0-1", "0", true),
-            ("0-3", "4-5", "4-5", true),
+            ("0-2", "2-5", "2", true),
+            // Another container may have them by now.
+            ("2-3", "4-5", "2-3", false),
+            ("", "0-1", "", false),
             ("!0-3", "0-1", "!0-3", false),
         ] {
             let mut kernel = files(&[("c", there)]);

@@ -62,10 +62,8 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
     let Writer { runtime, failures, config, metrics, calls, unconfirmed, .. } = writer;
     let Writer { host_root, mut resources, .. } = writer;
     let mut stuck = Stuck::default();
-    let in_flight = match unconfirmed.is_on() {
-        true => writes_in_flight(std::thread::available_parallelism().map_or(1, usize::from)),
-        false => WRITES_IN_FLIGHT_MAX,
-    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let in_flight = writes_in_flight(cpus, !unconfirmed.is_on());
     // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
     while let Some(Batch { plan, number, answer, forgiven, files }) = batches.recv().await {
@@ -155,8 +153,11 @@ async fn leave_without_runtime(
     (left.into_iter().map(|write| write.container).collect(), to_tell)
 }
 
-fn writes_in_flight(cpus: usize) -> usize {
-    cpus.saturating_mul(WRITES_PER_CPU).clamp(WRITES_PER_CPU, WRITES_IN_FLIGHT_MAX)
+fn writes_in_flight(cpus: usize, do_calls_wait: bool) -> usize {
+    match do_calls_wait {
+        true => WRITES_IN_FLIGHT_MAX,
+        false => cpus.saturating_mul(WRITES_PER_CPU).clamp(WRITES_PER_CPU, WRITES_IN_FLIGHT_MAX),
+    }
 }
 
 /// CPUs that containers still run on although they should not, because a write failed.
@@ -264,9 +265,12 @@ pub(crate) async fn report_failures(mut failures: mpsc::UnboundedReceiver<WriteE
 
 #[cfg(test)]
 mod tests {
+    use bayplan_cri::upstream::ContainerState;
     use bayplan_types::Pinning;
+    use tokio::sync::watch;
 
     use super::*;
+    use crate::runtime::model::ModelRuntime;
 
     fn write(pass: Pass, container: &str, old: &str, new: &str) -> Write {
         let pinning = |cpus: &str| Pinning { cpus: cpus.parse().unwrap(), ..Pinning::default() };
@@ -274,10 +278,61 @@ mod tests {
         Write { pass, container: container.to_owned(), old, new: pinning(new) }
     }
 
+    /// A container on `there` in the kernel, one plan after the other that the writer finds all at once, and where the runtime and the kernel have it in the end.
+    async fn check_waiting(there: &str, plans: &[(Pass, &str)], told: &[&str], file: &str) {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("sys/fs/cgroup/kubepods/podu/c");
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(group.join("cgroup.type"), "domain\n").unwrap();
+        std::fs::write(group.join("cpuset.cpus"), format!("{there}\n")).unwrap();
+        let runtime = ModelRuntime::with(&[("c", ContainerState::Running)]);
+        let (unconfirmed, updates) = (Unconfirmed::on(), Arc::clone(&runtime.told));
+        let (batches, waiting) = mpsc::unbounded_channel();
+        let mut old = there;
+        for (pass, new) in plans {
+            let plan = Plan { writes: vec![write(*pass, "c", old, new)] };
+            let number = unconfirmed.plan(&plan.writes, |_| "/kubepods/podu".to_owned());
+            let (forgiven, files) = (Vec::new(), FileNews::default());
+            batches.send(Batch { plan, number, answer: None, forgiven, files }).unwrap();
+            old = new;
+        }
+        drop(batches);
+        let (_config, config) = watch::channel(Arc::default());
+        let writer = Writer {
+            runtime: Arc::new(runtime),
+            failures: mpsc::unbounded_channel().0,
+            config,
+            metrics: Arc::default(),
+            calls: RuntimeCalls::default(),
+            unconfirmed,
+            resources: ResourcesDir::new(root.path().join("resources")),
+            host_root: root.path().to_owned(),
+        };
+        run_writer(waiting, writer).await;
+        let updates = updates.lock().unwrap().clone();
+        let updates: Vec<String> = updates.iter().map(|(_, it)| it.cpus.to_string()).collect();
+        assert_eq!(updates, told, "{plans:?}");
+        let found = std::fs::read_to_string(group.join("cpuset.cpus")).unwrap();
+        assert_eq!(found.trim(), file, "{plans:?}");
+    }
+
+    /// Issue 35: while exclusive containers came and went, more updates were planned than the runtime made, and each of them was told.
+    #[tokio::test]
+    async fn of_plans_that_wait_only_the_last_one_of_a_container_is_told() {
+        use Pass::{Grow, Move, Shrink};
+        check_waiting("0-3", &[(Shrink, "0-1"), (Grow, "0-3"), (Shrink, "0")], &["0"], "0-1").await;
+        check_waiting("0-1", &[(Grow, "0-3"), (Shrink, "0-1"), (Grow, "0-2")], &["0-2"], "0-1")
+            .await;
+        // The CPUs of an earlier move may be another container's by now: the runtime asks before it makes the update.
+        check_waiting("0-1", &[(Move, "2-3"), (Move, "0")], &["2-3", "0"], "0-1").await;
+        check_waiting("0-1", &[(Shrink, "0")], &["0"], "0-1").await;
+    }
+
     #[test]
     fn as_many_updates_are_in_flight_as_cpus_can_carry_out() {
         for (cpus, expected) in [(0, 2), (1, 2), (2, 4), (8, 16), (64, 16), (usize::MAX, 16)] {
-            assert_eq!(writes_in_flight(cpus), expected, "{cpus}");
+            assert_eq!(writes_in_flight(cpus, false), expected, "{cpus}");
+            assert_eq!(writes_in_flight(cpus, true), WRITES_IN_FLIGHT_MAX, "{cpus}");
         }
     }
 

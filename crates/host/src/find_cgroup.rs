@@ -81,7 +81,7 @@ pub fn has_cpu_cgroups(kernel: &mut dyn Kernel) -> bool {
 
 /// The directory in which a pod's containers get theirs (version 2), whether it is there or not. `None`: kubelet has named none.
 pub fn pod_cgroup(parent: &str) -> Option<String> {
-    Some(format!("{CGROUPS}/{}", cgroup_dir(parent)?.to_str()?))
+    pod_dir(CGROUPS, parent)
 }
 
 /// The group with the files that say where a container may run: its own, or where cgroups are of version 1 that of the hierarchy `cpuset`
@@ -100,9 +100,9 @@ pub fn find_cpuset_group(
     if named.is_some() {
         return Ok(named);
     }
-    match find_container_cgroup(kernel, parent, id, None)? {
-        Some(group) => Ok(group.dirs.into_iter().next()),
+    match find_below(kernel, CGROUPS, parent, id)? {
         None => find_below(kernel, &version_1, parent, id),
+        found => Ok(found),
     }
 }
 
@@ -115,11 +115,15 @@ fn find_by_name(
     parent: &str,
     id: &str,
 ) -> Option<String> {
-    let pod = cgroup_dir(parent).filter(|_| !id.is_empty())?;
-    let pod = format!("{mount}/{}", pod.to_str()?);
+    let pod = pod_dir(mount, parent).filter(|_| !id.is_empty())?;
     let names = [("", ""), ("cri-containerd-", ".scope"), ("crio-", ".scope"), ("crio-", "")];
     let mut paths = names.iter().map(|(before, after)| format!("{pod}/{before}{id}{after}"));
     paths.find(|path| kernel.is_there(&format!("{path}/{file}")))
+}
+
+/// Below a mounted hierarchy; `None`: kubelet has named none.
+fn pod_dir(mount: &str, parent: &str) -> Option<String> {
+    Some(format!("{mount}/{}", cgroup_dir(parent)?.to_str()?))
 }
 
 /// Every group of version 2 but the root has this file.
@@ -198,8 +202,7 @@ pub(crate) fn find_below(
     parent: &str,
     id: &str,
 ) -> Result<Option<String>, CgroupError> {
-    let Some(dir) = cgroup_dir(parent).filter(|_| !id.is_empty()) else { return Ok(None) };
-    let Some(dir) = dir.to_str().map(|dir| format!("{mount}/{dir}")) else { return Ok(None) };
+    let Some(dir) = pod_dir(mount, parent).filter(|_| !id.is_empty()) else { return Ok(None) };
     let Some(names) = list(kernel, &dir)? else { return Ok(None) };
     if dir.rsplit('/').next().is_some_and(|name| is_of(name, id)) {
         return Ok(Some(dir));
