@@ -12,6 +12,10 @@ pub(crate) fn around(pools: &Pools, level: Level, cpus: &CpuSet) -> CpuSet {
         let cores = cpus.iter().filter_map(|cpu| pools.core_of(cpu));
         around.extend(cores.flat_map(|(_, core)| core.threads.iter().copied()));
     }
+    // Cores are no domains.
+    if level == Level::Core {
+        return around;
+    }
     let domains = pools.domains.iter().filter(|(it, _)| *it == level);
     domains
         .filter(|(_, domain)| domain.intersects(cpus))

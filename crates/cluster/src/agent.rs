@@ -217,8 +217,8 @@ struct Agent<'a, D> {
     seen: Option<(Key, Instant)>,
     /// The last object of another system that was converted.
     converted: Option<ConvertedObject>,
-    /// The object and what the Node says that the daemon was last found to have as they are.
-    held: Option<(ConfigObject, Option<usize>)>,
+    /// The object that the daemon was last found to have as it is.
+    held: Option<ConfigObject>,
     said: Said,
     conditions: Option<Vec<Condition>>,
     written: Option<Written>,
@@ -386,11 +386,10 @@ impl<'a, D: Daemon> Agent<'a, D> {
         if let Some(problem) = object.and_then(|it| it.problem.clone()) {
             return Applied::Invalid(problem);
         }
-        let has_it = match object {
-            Some(object) => self.held.as_ref() == Some(&(object.clone(), amplification)),
-            None => status.amplification().map(|it| it.percent) == amplification,
-        };
-        if has_it && status.holds() == wanted.holds() {
+        let has_object = object.is_none_or(|it| self.held.as_ref() == Some(it))
+            && status.holds() == wanted.holds();
+        // As the daemon says: an older one takes it and does nothing with it, and is replaced by a newer one while this agent runs.
+        if has_object && status.amplification().map(|it| it.percent) == amplification {
             return wanted.applied();
         }
         let waited = self.waited(wanted.key(), status);
@@ -434,7 +433,7 @@ impl<'a, D: Daemon> Agent<'a, D> {
         if let Some(refused) = judged(object, &done) {
             return refused;
         }
-        self.held = object.map(|it| (it.clone(), wanted.amplification));
+        self.held = object.cloned();
         let (name, percent) = (object.map(ConfigObject::full_name), wanted.amplification);
         tracing::info!(
             object = name,
@@ -521,10 +520,14 @@ fn judged(object: Option<&ConfigObject>, answer: &Answer) -> Option<Result<Appli
     match answer.status {
         200..300 => None,
         422 => Some(Ok(Applied::Invalid(locate(&name, text, &answer.text())))),
-        400 | 404 => Some(Err(
-            "the daemon is older than the agent and does not know this configuration of the cluster"
+        404 => Some(Err(
+            "the daemon is older than the agent and knows no configuration of the cluster"
                 .to_owned(),
         )),
+        400 => Some(Err(format!(
+            "the daemon does not understand the request, and may be older than the agent: {}",
+            answer.text()
+        ))),
         _ => Some(Err(answer.text())),
     }
 }

@@ -3,8 +3,8 @@
 use crate::conditions::Applied;
 use crate::object::ConfigObject;
 
-/// Name and generation of an object, both empty without one, and what the Node says of amplified CPUs.
-pub(crate) type Key = (String, i64, Option<usize>);
+/// Name and generation of the object, if there is one, and what the Node says of amplified CPUs.
+pub(crate) type Key = (Option<(String, i64)>, Option<usize>);
 
 /// What the daemon is to have.
 #[derive(Clone, Copy)]
@@ -31,8 +31,7 @@ impl Wanted<'_> {
     }
 
     pub(crate) fn key(self) -> Key {
-        let (name, generation) = self.holds().unwrap_or_default();
-        (name, generation, self.amplification)
+        (self.holds(), self.amplification)
     }
 
     /// Where it is asked about, or given.

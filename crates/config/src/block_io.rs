@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use super::kind::{Field, Tree};
 use crate::config::Config;
 use crate::errors::ConfigError;
-use crate::fields::{Fields, named};
+use crate::fields::{Fields, LINES, named};
 use crate::yaml::{Node, Value};
 
 /// Classes by their names.
@@ -121,7 +121,11 @@ fn rule(class: &str, node: &Node, errors: &mut Vec<ConfigError>) -> BlockIoRule 
     let known: Vec<&'static str> = known.collect();
     // As goresctrl, in any case.
     let name_of = |key: &str| known.iter().find(|it| it.eq_ignore_ascii_case(key)).copied();
-    for (name, (at, key, value)) in fields.entries_by_name(name_of) {
+    for (name, (at, key, value)) in fields.entries_by_name(LINES, name_of) {
+        let Some(name) = name else {
+            fields.unknown(at, &key, &known);
+            continue;
+        };
         match name {
             "Devices" => rule.devices = devices(&mut fields, value),
             "Weight" => {
@@ -131,7 +135,6 @@ fn rule(class: &str, node: &Node, errors: &mut Vec<ConfigError>) -> BlockIoRule 
             name @ "LatencyMicroseconds" => {
                 rule.latency_us = number(&mut fields, name, value, u64::MAX, LATENCY);
             }
-            "" => fields.unknown(at, &key, &known),
             rate => {
                 let places = [
                     &mut rule.read_bps,

@@ -14,7 +14,7 @@ use crate::yaml::{Node, Position, Value};
 /// A key where it stands, and its value.
 pub(crate) type Entry<'a> = (Position, String, &'a Node);
 
-const LINES: &str = "lines of `key: value`";
+pub(crate) const LINES: &str = "lines of `key: value`";
 
 /// The fields of one mapping.
 pub(crate) struct Fields<'a> {
@@ -63,15 +63,15 @@ impl<'a> Fields<'a> {
         entries
     }
 
-    /// The same where a key has several spellings: each with its name, which is empty for an unknown key.
+    /// The same where a key has several spellings: each with its name, if it is known.
     pub(crate) fn entries_by_name(
         &mut self,
+        expected: &str,
         name_of: impl Fn(&str) -> Option<&'static str>,
-    ) -> Vec<(&'static str, Entry<'a>)> {
-        let entries = self.names(LINES);
+    ) -> Vec<(Option<&'static str>, Entry<'a>)> {
+        let entries = self.names(expected);
         self.refuse_repeated(&entries, &name_of);
-        let named = entries.into_iter().map(|it| (name_of(&it.1).unwrap_or_default(), it));
-        named.collect()
+        entries.into_iter().map(|it| (name_of(&it.1), it)).collect()
     }
 
     /// The same for names that the file gives, of which the caller says whether one may stand twice.

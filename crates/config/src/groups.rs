@@ -4,7 +4,7 @@ mod fields;
 mod links;
 mod loads;
 mod named;
-mod scheduling;
+pub(crate) mod scheduling;
 mod shown;
 
 pub(super) use links::link;

@@ -149,12 +149,17 @@ fn classes(fields: &mut Fields<'_>, places: &mut Places) -> Vec<ResctrlClass> {
 fn class(fields: &mut Fields<'_>, name: ClassName) -> ResctrlClass {
     const KEYS: [&str; 4] = ["l2Allocation", "l3Allocation", "mbAllocation", "kubernetes"];
     let mut class = ResctrlClass::new(name);
-    for (at, key, value) in fields.entries_of(&lines_of(&KEYS)) {
-        match key.as_str() {
-            "l2Allocation" => class.l2 = caches(fields, &key, value),
-            "l3Allocation" | "l3Schema" | "l3schema" => class.l3 = caches(fields, &key, value),
-            "mbAllocation" | "mbSchema" | "mbschema" => class.mb = bandwidth(fields, &key, value),
-            "kubernetes" => class.refuses = refusals(&mut fields.inner(&key, value)),
+    let name_of = |key: &str| match key {
+        "l3Schema" | "l3schema" => Some("l3Allocation"),
+        "mbSchema" | "mbschema" => Some("mbAllocation"),
+        _ => KEYS.into_iter().find(|it| *it == key),
+    };
+    for (name, (at, key, value)) in fields.entries_by_name(&lines_of(&KEYS), name_of) {
+        match name {
+            Some("l2Allocation") => class.l2 = caches(fields, &key, value),
+            Some("l3Allocation") => class.l3 = caches(fields, &key, value),
+            Some("mbAllocation") => class.mb = bandwidth(fields, &key, value),
+            Some("kubernetes") => class.refuses = refusals(&mut fields.inner(&key, value)),
             _ => fields.unknown(at, &key, &KEYS),
         }
     }
@@ -227,12 +232,14 @@ fn cdp_shares(fields: &mut Fields<'_>, key: &str, node: &Node) -> Option<CdpShar
     let mut fields = fields.inner(key, node);
     let (mut unified, mut code, mut data) = (None, None, None);
     let mistakes = fields.mistakes();
-    for (at, key, value) in fields.entries_of(EXPECTED) {
+    // As goresctrl, in any case.
+    let name_of = |key: &str| KEYS.into_iter().find(|it| it.eq_ignore_ascii_case(key));
+    for (name, (at, key, value)) in fields.entries_by_name(EXPECTED, name_of) {
         let share = fields.read(&key, value);
-        match key.to_ascii_lowercase().as_str() {
-            "unified" => unified = share,
-            "code" => code = share,
-            "data" => data = share,
+        match name {
+            Some("unified") => unified = share,
+            Some("code") => code = share,
+            Some("data") => data = share,
             _ => fields.unknown(at, &key, &KEYS),
         }
     }

@@ -449,17 +449,19 @@ impl Agent for Gate {
     }
 
     async fn thread_scheduling(&self, ticket: Ticket, pod: &Pod) -> ThreadScheduling {
-        let classes = self.config.borrow().scheduling_classes.clone();
+        let config = Arc::clone(&self.config.borrow());
+        let classes = &config.scheduling_classes;
         if classes.iter().all(|it| it.class.threads.is_empty()) {
             return ThreadScheduling::default();
         }
-        let deadline = Instant::now() + self.limit();
+        // A container without its class is better than one that waits.
+        let deadline = Instant::now() + self.limit() / 4;
         let named = match self.ask(Event::SchedulingClass(ticket), deadline).await {
             Ok(Answer::SchedulingClass(named)) => named,
             _ => {
-                self.metrics.failed("undecided");
+                self.metrics.failed("late_class");
                 let (namespace, pod) = (&pod.namespace, &pod.name);
-                tracing::error!(
+                tracing::warn!(
                     namespace,
                     pod,
                     "a container has no scheduling class: no answer in time"
@@ -467,7 +469,7 @@ impl Agent for Gate {
                 return ThreadScheduling::default();
             }
         };
-        let class = class_of(&classes, named.as_deref(), pod);
+        let class = class_of(classes, named.as_deref(), pod);
         class.map(|it| it.class.threads).unwrap_or_default()
     }
 

@@ -21,6 +21,13 @@ pub struct SchedulingClass {
     pub threads: ThreadScheduling,
 }
 
+impl SchedulingClass {
+    /// Whether it says what groups can say.
+    pub fn wants_files(&self) -> bool {
+        self.is_idle || self.io.is_some()
+    }
+}
+
 /// A class of the configuration, and which containers have it that name none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedScheduling {

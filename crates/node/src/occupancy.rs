@@ -70,7 +70,7 @@ pub struct Occupant {
     pub name: String,
     /// The runtime's id.
     pub runtime_id: String,
-    /// Class of scheduling that the type of its group names.
+    /// Class of scheduling that its pod names, or else the type of its group.
     pub scheduling_class: Option<String>,
     /// What kubelet said of it, with those annotations that bayplan knows.
     pub spec: Arc<NewContainer>,

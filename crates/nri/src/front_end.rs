@@ -138,7 +138,6 @@ impl<A: InEvent> FrontEnd<A> {
         let mut container = translate::container(pod, made);
         container.attempt = self.attempt(pod, made);
         let (name, attempt) = (container.name.clone(), container.attempt);
-        let sandbox = container.pod.clone();
         let ticket = Ticket(self.tickets.fetch_add(1, Ordering::Relaxed));
         // Before it is asked, so that it comes to an end also if the answer is late.
         let set_before = translate::cpus_before(made);
@@ -160,6 +159,8 @@ impl<A: InEvent> FrontEnd<A> {
             Admission::PassThrough => return Ok(Reply::default()),
             Admission::Refuse(text) | Admission::Unavailable(text) => return refused(text),
         };
+        // Before others let go: their updates are on their way only with the answer.
+        let threads = self.agent.thread_scheduling(ticket, &translate::pod(pod)).await;
         let let_go = match self.agent.let_go(&made.id, &pinning).await {
             Ok(let_go) => let_go,
             Err(why) => {
@@ -169,7 +170,6 @@ impl<A: InEvent> FrontEnd<A> {
         };
         let mut mounts: Vec<Mount> = self.agent.mounts(&pod.id, &name, attempt);
         mounts.retain(|it| made.mounts.iter().all(|own| own.destination != it.container_path));
-        let threads = self.agent.thread_scheduling(ticket, &sandbox).await;
         let mut adjust = translate::adjustment(&pinning, &mounts, threads);
         if let Some(said) = translate::cmk_words(made)
             && let Some(variables) = self.agent.pool_environment(ticket).await

@@ -154,7 +154,7 @@ async fn that_a_node_waits_is_told_later_on_one_node_than_on_the_next() {
         let (cluster, daemon) = (Cluster::unreachable(node), Changing::default());
         let world = watch::channel(World::default()).1;
         let mut agent = Agent::new(&options, &cluster, &daemon, world);
-        let key = ("default".to_owned(), 2, None);
+        let key = (Some(("default".to_owned(), 2)), None);
         agent.seen = Some((key.clone(), Instant::now()));
         assert_eq!(agent.too_early_to_tell(&Applied::Holds), None);
         let left = agent.too_early_to_tell(&Applied::Waiting(60)).unwrap();

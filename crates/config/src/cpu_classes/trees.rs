@@ -14,7 +14,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{CpuUse, Turn};
 use crate::config::Config;
 use crate::errors::ConfigError;
-use crate::fields::{Entry, Fields, mapping};
+use crate::fields::{Entry, Fields, LINES, mapping};
 use crate::kind::{Field, Tree};
 use crate::yaml::{Node, Position, Value};
 
@@ -70,7 +70,7 @@ fn place_in_range(frequency: Frequency) -> Option<u8> {
 }
 
 const CLOS: &str = "a class of service of Speed Select, 0 to 3";
-const INSTEAD_OF_SPEED_SELECT: &str =
+pub(crate) const INSTEAD_OF_SPEED_SELECT: &str =
     "name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`";
 const PRIORITY: &str = "a whole number from 0 on";
 const EXPECTED: &str = "names of classes, each with lines such as `minFreq: base`";
@@ -82,9 +82,9 @@ fn field_name(key: &str) -> Option<&'static str> {
 
 fn class(fields: &mut Fields<'_>) -> PowerClass {
     let mut class = PowerClass::default();
-    let entries = fields.entries_by_name(field_name);
+    let entries = fields.entries_by_name(LINES, field_name);
     for (name, (at, key, value)) in &entries {
-        match *name {
+        match name.unwrap_or_default() {
             "governor" => class.governor = fields.text(key, value).map(str::to_owned),
             "minFreq" => class.min = fields.read(key, value),
             "maxFreq" => class.max = upper(fields, key, value),
@@ -122,7 +122,7 @@ fn class(fields: &mut Fields<'_>) -> PowerClass {
 /// A lowest frequency above the highest is a mistake on every machine where both are of one kind.
 fn bounds(
     fields: &mut Fields<'_>,
-    entries: &[(&str, Entry<'_>)],
+    entries: &[(Option<&str>, Entry<'_>)],
     [low, high]: [&str; 2],
     bounds: [Option<Frequency>; 2],
 ) {
@@ -132,7 +132,8 @@ fn bounds(
         _ => place_in_range(min).zip(place_in_range(max)).is_some_and(|(min, max)| min > max),
     };
     if is_above {
-        let at = entries.iter().find(|(name, _)| *name == low).map(|(_, (.., value))| value.at);
+        let at =
+            entries.iter().find(|(name, _)| *name == Some(low)).map(|(_, (.., value))| value.at);
         let message = format!("`{low}` is {min}, above `{high}`, {max}; expected at most that");
         fields.wrong(at.unwrap_or_default(), message);
     }
@@ -148,7 +149,7 @@ fn upper(fields: &mut Fields<'_>, key: &str, value: &Node) -> Option<Frequency> 
 }
 
 /// Names of classes, and what stands below each.
-fn named<'a>(fields: &mut Fields<'a>, node: &'a Node) -> Vec<Entry<'a>> {
+fn class_nodes<'a>(fields: &mut Fields<'a>, node: &'a Node) -> Vec<Entry<'a>> {
     let Value::List(items) = &node.value else { return fields.names(EXPECTED) };
     let mut named = Vec::new();
     for item in items {
@@ -175,7 +176,7 @@ impl Tree for Classes {
         let mut errors = Vec::new();
         let mut fields = Fields::new(field.key, field.value, &mut errors);
         let mut classes = BTreeMap::new();
-        for (at, name, value) in named(&mut fields, field.value) {
+        for (at, name, value) in class_nodes(&mut fields, field.value) {
             let class = class(&mut fields.inner(&name, value));
             if name == "none" || name.trim().is_empty() {
                 fields.wrong(at, format!("a class cannot be called `{name}`"));

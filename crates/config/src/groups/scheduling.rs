@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use bayplan_enforcement::NamedScheduling;
+use bayplan_enforcement::{NamedScheduling, SchedulingClass};
 use bayplan_types::{IoClass, QosClass, ThreadPolicy, ThreadScheduling};
 use bayplan_workload::annotations::Words;
 use serde_json::{Map, Value as Json, json};
@@ -25,7 +25,7 @@ const KEYS: [&str; 8] =
     ["name", "policy", "priority", "nice", "ioClass", "ioPriority", "namespaces", "qosClasses"];
 /// Policies of threads are those of sched(7); `idle` is of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Policy {
+enum PolicyWord {
     Other,
     Idle,
     Batch,
@@ -33,12 +33,12 @@ enum Policy {
     RoundRobin,
 }
 
-const POLICIES: &Words<Policy> = &[
-    ("other", Policy::Other),
-    ("idle", Policy::Idle),
-    ("batch", Policy::Batch),
-    ("fifo", Policy::Fifo),
-    ("rr", Policy::RoundRobin),
+const POLICIES: &Words<PolicyWord> = &[
+    ("other", PolicyWord::Other),
+    ("idle", PolicyWord::Idle),
+    ("batch", PolicyWord::Batch),
+    ("fifo", PolicyWord::Fifo),
+    ("rr", PolicyWord::RoundRobin),
 ];
 const IO_CLASSES: &Words<Option<IoClass>> = &[
     ("none", None),
@@ -47,13 +47,10 @@ const IO_CLASSES: &Words<Option<IoClass>> = &[
     ("idle", Some(IoClass::Idle)),
 ];
 /// Known from nri-plugins, and not to be had: why.
-const NO_EFFECT: &[(&str, &str)] = &[
-    ("flags", "flags of a policy are for the program to set"),
-    ("runtime", DEADLINE),
-    ("deadline", DEADLINE),
-    ("period", DEADLINE),
-];
-const DEADLINE: &str = "the kernel refuses a deadline to threads that may not run on all CPUs (sched_setattr(2), EPERM), so a container with a CPU set could not be created";
+const NO_EFFECT: &[(&str, &str)] =
+    &[("flags", FLAGS), ("runtime", DEADLINE), ("deadline", DEADLINE), ("period", DEADLINE)];
+pub(crate) const FLAGS: &str = "flags of a policy are for the program to set";
+pub(crate) const DEADLINE: &str = "the kernel refuses a deadline to threads that may not run on all CPUs (sched_setattr(2), EPERM), so a container with a CPU set could not be created";
 
 impl Tree for SchedulingClasses {
     fn expected(&self) -> String {
@@ -102,20 +99,21 @@ fn shown(it: &NamedScheduling) -> Json {
     let mut shown = Map::new();
     let mut put = |key: &str, value: Json| shown.insert(key.to_owned(), value);
     put("name", json!(it.name));
-    if it.class.is_idle {
-        put("policy", json!("idle"));
-    }
-    let (policy, key, number) = match it.class.threads.policy {
-        None => (None, "", 0),
-        Some(ThreadPolicy::Other(nice)) => (None, "nice", nice.into()),
-        Some(ThreadPolicy::Batch(nice)) => (Some("batch"), "nice", nice.into()),
-        Some(ThreadPolicy::Fifo(priority)) => (Some("fifo"), "priority", i64::from(priority)),
-        Some(ThreadPolicy::RoundRobin(priority)) => (Some("rr"), "priority", priority.into()),
+    let threads = it.class.threads.policy.map(|policy| match policy {
+        ThreadPolicy::Other(nice) => (PolicyWord::Other, "nice", i64::from(nice)),
+        ThreadPolicy::Batch(nice) => (PolicyWord::Batch, "nice", nice.into()),
+        ThreadPolicy::Fifo(priority) => (PolicyWord::Fifo, "priority", priority.into()),
+        ThreadPolicy::RoundRobin(priority) => (PolicyWord::RoundRobin, "priority", priority.into()),
+    });
+    let policy = match threads {
+        _ if it.class.is_idle => PolicyWord::Idle,
+        Some((policy, ..)) => policy,
+        None => PolicyWord::Other,
     };
-    if let Some(policy) = policy {
-        put("policy", json!(policy));
+    if policy != PolicyWord::Other {
+        put("policy", json!(POLICIES.iter().find(|(_, it)| *it == policy).map(|(word, _)| word)));
     }
-    if !key.is_empty() {
+    if let Some((_, key, number)) = threads {
         put(key, json!(number));
     }
     if let Some((word, _)) = IO_CLASSES.iter().find(|(_, io)| io.is_some() && *io == it.class.io) {
@@ -134,33 +132,45 @@ fn shown(it: &NamedScheduling) -> Json {
     Json::Object(shown)
 }
 
-/// What is said of threads, each with its place.
-#[derive(Default)]
-struct Said {
-    policy: Option<Policy>,
-    priority: Option<(Position, u8)>,
-    nice: Option<(Position, i8)>,
-    io_priority: Option<(Position, u8)>,
+/// What is said of threads. A value that cannot be read is `None`, and a mistake already; a number is there with its place if its key is.
+struct ThreadKeys {
+    policy: Option<PolicyWord>,
+    io: Option<Option<IoClass>>,
+    priority: Option<(Position, Option<u8>)>,
+    nice: Option<(Position, Option<i8>)>,
+    io_priority: Option<(Position, Option<u8>)>,
 }
 
 fn class(node: &Node, errors: &mut Vec<ConfigError>) -> NamedScheduling {
-    let (mut read, mut said) = (NamedScheduling::default(), Said::default());
+    let mut read = NamedScheduling::default();
+    let mut threads = ThreadKeys {
+        policy: Some(PolicyWord::Other),
+        io: Some(None),
+        priority: None,
+        nice: None,
+        io_priority: None,
+    };
     let mut fields = Fields::new("schedulingClasses", node, errors);
     for (at, key, value) in fields.entries() {
         match key.as_str() {
             "name" => read.name = fields.name(value),
             "policy" if matches!(&value.value, Value::Scalar(it) if it == "deadline") => {
+                threads.policy = None;
                 fields.wrong(value.at, format!("`policy` cannot be `deadline`: {DEADLINE}"));
             }
-            "policy" => said.policy = fields.word(&key, value, POLICIES),
+            "policy" => threads.policy = fields.word(&key, value, POLICIES),
             "priority" => {
-                said.priority = within(&mut fields, &key, value, ThreadPolicy::PRIORITIES)
+                let number = within(&mut fields, &key, value, ThreadPolicy::PRIORITIES);
+                threads.priority = Some((value.at, number));
             }
-            "nice" => said.nice = within(&mut fields, &key, value, ThreadPolicy::NICE),
-            "ioClass" => read.class.io = fields.word(&key, value, IO_CLASSES).flatten(),
+            "nice" => {
+                let number = within(&mut fields, &key, value, ThreadPolicy::NICE);
+                threads.nice = Some((value.at, number));
+            }
+            "ioClass" => threads.io = fields.word(&key, value, IO_CLASSES),
             "ioPriority" => {
-                said.io_priority =
-                    within(&mut fields, &key, value, ThreadScheduling::IO_PRIORITIES);
+                let number = within(&mut fields, &key, value, ThreadScheduling::IO_PRIORITIES);
+                threads.io_priority = Some((value.at, number));
             }
             "namespaces" => read.namespaces = texts(&mut fields, &key, value),
             "qosClasses" => {
@@ -171,16 +181,19 @@ fn class(node: &Node, errors: &mut Vec<ConfigError>) -> NamedScheduling {
                     }
                 }
             }
-            other => match NO_EFFECT.iter().find(|(known, _)| *known == other) {
-                Some((_, why)) => fields.wrong(at, format!("`{other}` cannot be set: {why}")),
-                None => fields.unknown(at, other, &KEYS),
+            _ => match NO_EFFECT.iter().find(|(known, _)| *known == key) {
+                Some((_, why)) => fields.wrong(at, format!("`{key}` cannot be set: {why}")),
+                None => fields.unknown(at, &key, &KEYS),
             },
         }
     }
-    read.class.is_idle = said.policy == Some(Policy::Idle);
-    read.class.threads = ThreadScheduling {
-        policy: thread_policy(&mut fields, &said),
-        io: io_of_threads(&mut fields, &said, read.class.io),
+    read.class = SchedulingClass {
+        is_idle: threads.policy == Some(PolicyWord::Idle),
+        io: threads.io.flatten(),
+        threads: ThreadScheduling {
+            policy: thread_policy(&mut fields, &threads),
+            io: io_of_threads(&mut fields, &threads),
+        },
     };
     read
 }
@@ -190,46 +203,44 @@ fn within<T: FromStr + PartialOrd + Display>(
     key: &str,
     value: &Node,
     range: RangeInclusive<T>,
-) -> Option<(Position, T)> {
+) -> Option<T> {
     let expected = format!("{} to {}", range.start(), range.end());
-    let parse = |text: &str| text.parse().ok().filter(|it| range.contains(it));
-    Some((value.at, fields.parsed(key, value, &expected, parse)?))
+    fields.number(key, value, range, &expected)
 }
 
-fn thread_policy(fields: &mut Fields<'_>, said: &Said) -> Option<ThreadPolicy> {
-    let is_realtime = matches!(said.policy, Some(Policy::Fifo | Policy::RoundRobin));
-    let is_idle = said.policy == Some(Policy::Idle);
-    if let Some((at, _)) = said.priority.filter(|_| !is_realtime) {
+fn thread_policy(fields: &mut Fields<'_>, said: &ThreadKeys) -> Option<ThreadPolicy> {
+    use PolicyWord::{Batch, Fifo, Idle, Other, RoundRobin};
+    let policy = said.policy?;
+    if let Some((at, _)) = said.priority.filter(|_| !matches!(policy, Fifo | RoundRobin)) {
         fields.wrong(at, "`priority` is of the policies fifo and rr".to_owned());
     }
-    if let Some((at, _)) = said.nice.filter(|_| is_realtime || is_idle) {
+    if let Some((at, _)) = said.nice.filter(|_| !matches!(policy, Other | Batch)) {
         fields.wrong(at, "`nice` is of the policies other and batch".to_owned());
     }
-    let nice = said.nice.map(|(_, nice)| nice);
-    match (said.policy, said.priority) {
-        (None | Some(Policy::Other), _) => nice.map(ThreadPolicy::Other),
-        (Some(Policy::Idle), _) => None,
-        (Some(Policy::Batch), _) => Some(ThreadPolicy::Batch(nice.unwrap_or_default())),
-        (Some(Policy::Fifo), Some((_, priority))) => Some(ThreadPolicy::Fifo(priority)),
-        (Some(Policy::RoundRobin), Some((_, priority))) => Some(ThreadPolicy::RoundRobin(priority)),
-        (Some(Policy::Fifo | Policy::RoundRobin), None) => {
+    let nice = said.nice.and_then(|(_, nice)| nice);
+    let mut priority = || match said.priority {
+        Some((_, priority)) => priority,
+        None => {
             let range = ThreadPolicy::PRIORITIES;
             let message =
                 format!("fifo and rr need a `priority` of {} to {}", range.start(), range.end());
             fields.wrong(fields.at(), message);
             None
         }
+    };
+    match policy {
+        Idle => None,
+        Other => nice.map(ThreadPolicy::Other),
+        Batch => Some(ThreadPolicy::Batch(nice.unwrap_or_default())),
+        Fifo => priority().map(ThreadPolicy::Fifo),
+        RoundRobin => priority().map(ThreadPolicy::RoundRobin),
     }
 }
 
-fn io_of_threads(
-    fields: &mut Fields<'_>,
-    said: &Said,
-    class: Option<IoClass>,
-) -> Option<(IoClass, u8)> {
+fn io_of_threads(fields: &mut Fields<'_>, said: &ThreadKeys) -> Option<(IoClass, u8)> {
     let (at, priority) = said.io_priority?;
-    match class {
-        Some(class @ (IoClass::Realtime | IoClass::BestEffort)) => Some((class, priority)),
+    match said.io? {
+        Some(class @ (IoClass::Realtime | IoClass::BestEffort)) => Some((class, priority?)),
         Some(IoClass::Idle) | None => {
             fields.wrong(at, "`ioPriority` is of the classes of I/O rt and be".to_owned());
             None
@@ -281,6 +292,7 @@ groups: [{name: a, schedulingClass: odd}]
                 f:3:3: `schedulingClasses`: fifo and rr need a `priority` of 1 to 99
                 f:3:33: `schedulingClasses`: `nice` is of the policies other and batch
                 f:3:49: `schedulingClasses`: `ioPriority` is `8`, expected 0 to 7
+                f:3:49: `schedulingClasses`: `ioPriority` is of the classes of I/O rt and be
                 f:3:64: `schedulingClasses`: `Best` is no QoS class
                 f:3:72: `schedulingClasses`: unknown key `other`; known are name, policy, priority, nice, ioClass, ioPriority, namespaces, qosClasses
                 f:4:3: two classes of `schedulingClasses` are called `a`
@@ -289,7 +301,6 @@ groups: [{name: a, schedulingClass: odd}]
                 f:5:21: `schedulingClasses`: `policy` cannot be `deadline`: the kernel refuses a deadline to threads that may not run on all CPUs (sched_setattr(2), EPERM), so a container with a CPU set could not be created
                 f:5:31: `schedulingClasses`: `runtime` cannot be set: the kernel refuses a deadline to threads that may not run on all CPUs (sched_setattr(2), EPERM), so a container with a CPU set could not be created
                 f:5:43: `schedulingClasses`: `flags` cannot be set: flags of a policy are for the program to set
-                f:6:3: `schedulingClasses`: fifo and rr need a `priority` of 1 to 99
                 f:6:35: `schedulingClasses`: `priority` is `100`, expected 1 to 99
                 f:7:9: `groups`: `a` has the class `odd`, which `schedulingClasses` does not define"#]],
         );

@@ -1,9 +1,13 @@
 //! Classes that several systems have in one form: CPU classes, resctrl partitions, block I/O.
 
+use bayplan_enforcement::power::profile;
+
 use super::document::{entries, find, items, scalar, text_of};
 use super::output::{Step, Yaml};
 use super::report::Fate;
 use super::walk::{Place, Walk, path};
+use crate::cpu_classes::trees::INSTEAD_OF_SPEED_SELECT;
+use crate::groups::scheduling::{DEADLINE, FLAGS};
 use crate::yaml::{Node, Value};
 
 /// Fields of a CPU class that we have, under their names, and what we call them.
@@ -28,9 +32,7 @@ const PUBLISHED: &str =
 /// Why a field has no counterpart.
 fn why_lost(field: &str) -> &'static str {
     match field.to_ascii_lowercase().as_str() {
-        "pctpriority" | "pctminfreq" | "pctmaxfreq" => {
-            "name a class of service with `clos`, and its limits in `cpuClasses.speedSelect`"
-        }
+        "pctpriority" | "pctminfreq" | "pctmaxfreq" => INSTEAD_OF_SPEED_SELECT,
         _ => "no field of a CPU class that is known here",
     }
 }
@@ -95,16 +97,8 @@ pub(super) fn class_path(name: &str) -> Vec<Step> {
 
 /// Whether there is a class of this name, in the file or built in.
 pub(super) fn is_class(walk: &Walk<'_>, name: &str) -> bool {
-    const BUILT_IN: [&str; 6] = [
-        "performance",
-        "balance-performance",
-        "balance_performance",
-        "balance-power",
-        "balance_power",
-        "power",
-    ];
-    let is_default = name == "default" && walk.has_default_class();
-    BUILT_IN.contains(&name) || is_default || walk.out.get(&class_path(name)).is_some()
+    let is_built_in = profile(name).is_some() && (name != "default" || walk.has_default_class());
+    is_built_in || walk.out.get(&class_path(name)).is_some()
 }
 
 /// The name of a class for some CPUs. Where no class has it, other systems leave these CPUs alone.
@@ -186,7 +180,6 @@ pub(super) fn block_io(walk: &mut Walk<'_>, place: &Place, node: &Node) {
     }
 }
 
-const DEADLINE: &str = "the kernel refuses a deadline to threads that may not run on all CPUs";
 const EMPTY: &str = "nothing of the class has a counterpart";
 
 /// `schedulingClasses`. Policies of threads have their numbers with them: a priority without a real-time policy says nothing.
@@ -234,7 +227,7 @@ pub(super) fn scheduling_classes(walk: &mut Walk<'_>, place: &Place, node: &Node
                     walk.note(&below, value, Fate::lost(DEADLINE));
                 }
                 ("flags", _) => {
-                    walk.note(&below, value, Fate::lost("flags are for the program to set"));
+                    walk.note(&below, value, Fate::lost(FLAGS));
                 }
                 _ => walk.note(&below, value, Fate::lost("the policy or class of I/O has none")),
             }

@@ -3,6 +3,8 @@
 //! Frequencies of profiles are in MHz, those of `Uncore` in kHz. A CPU class holds for the CPUs that bayplan gives, so a list of CPUs with a profile is a group with this list. Lists that Power Manager has
 //! made for pods have no counterpart: these CPUs are bayplan's to choose.
 
+use bayplan_enforcement::power::{self, PowerClass};
+
 use super::classes::{class_path, is_class, use_class};
 use super::document::{Document, PowerKind, entries, find, items, scalar, text_of};
 use super::machine::cpu_list;
@@ -190,21 +192,14 @@ fn class_in_use(walk: &mut Walk<'_>, of: &str) -> String {
 
 /// A built-in class is written out before something is added to it.
 fn define_built_in(walk: &mut Walk<'_>, name: &str) {
-    const PROFILES: [(&str, &str, &str); 5] = [
-        ("performance", "100%", "performance"),
-        ("balance-performance", "75%", "balance_performance"),
-        ("balance-power", "50%", "balance_power"),
-        ("power", "25%", "power"),
-        ("default", "25%", "power"),
-    ];
-    let built_in = PROFILES.iter().find(|(known, ..)| *known == name.replace('_', "-"));
-    let Some((_, max, preference)) = built_in else { return };
+    let Some(PowerClass { min, max, preference, .. }) = power::profile(name) else { return };
     if walk.out.get(&class_path(name)).is_none() {
         let fields = [
-            ("minFreq", "maxFreq-200MHz"),
-            ("maxFreq", max),
-            ("energyPerformancePreference", preference),
+            ("minFreq", min.map(|it| it.to_string())),
+            ("maxFreq", max.map(|it| it.to_string())),
+            ("energyPerformancePreference", preference.map(|it| it.to_string())),
         ];
+        let fields = fields.into_iter().filter_map(|(key, value)| Some((key, value?)));
         let fields = fields.map(|(key, value)| (key.to_owned(), Yaml::text(value)));
         walk.put(class_path(name), Yaml::map(fields), "The class of this name that is built in.");
     }

@@ -91,13 +91,12 @@ pub(super) struct Walk<'a> {
     pub(super) machine: Option<&'a Topology>,
     notes: Vec<Note>,
     file: String,
-    system: &'static str,
+    /// The system and form of this document.
+    origin: Option<Origin>,
     /// What becomes of keys without a rule; `None`: they have no counterpart.
     rest: Option<&'static str>,
     /// The first note of this document.
     first: usize,
-    /// Power Manager has a class `default`.
-    has_default_class: bool,
     /// Keys of ours that are not carried out yet.
     refused: &'a [&'a str],
     /// Keys of ours that belong into a node's file.
@@ -106,17 +105,15 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     pub(super) fn new(target: &Target<'a>) -> Walk<'a> {
-        let (file, system) = (String::new(), "");
         let Target { machine, refused, node_keys, .. } = *target;
         Walk {
             out: Yaml::Null,
             machine,
             notes: Vec::new(),
-            file,
-            system,
+            file: String::new(),
+            origin: None,
             rest: None,
             first: 0,
-            has_default_class: false,
             refused,
             node_keys,
         }
@@ -127,13 +124,12 @@ impl<'a> Walk<'a> {
         self.sort();
         self.first = self.notes.len();
         self.file.clone_from(&document.file);
-        self.system = document.origin.as_ref().map_or("", |it| it.name());
-        self.has_default_class = matches!(document.origin, Some(Origin::Power(_)));
+        self.origin.clone_from(&document.origin);
     }
 
     /// Whether the system of this document has a class `default` that need not be defined.
     pub(super) fn has_default_class(&self) -> bool {
-        self.has_default_class
+        matches!(self.origin, Some(Origin::Power(_)))
     }
 
     /// Notes of a document are in the order of its lines, in whatever order its keys were walked.
@@ -185,7 +181,8 @@ impl<'a> Walk<'a> {
                     self.descend(rules, &below, &whole, value);
                 }
                 None => {
-                    let unknown = || format!("no key of {} that is known here", self.system);
+                    let system = || self.origin.as_ref().map_or("", Origin::name);
+                    let unknown = || format!("no key of {} that is known here", system());
                     let fate = self.rest.map_or_else(|| Fate::Lost(unknown()), Fate::holds);
                     self.note(&below, value, fate);
                 }

@@ -50,7 +50,7 @@ impl Default for Families {
             // What the rebalancer has turned goes before classes of scheduling.
             Box::new(TurnedKnobs),
             Box::new(ResctrlClasses),
-            Box::new(Scheduling),
+            Box::new(Scheduling::default()),
             Box::new(PlainOwners),
             Box::new(Interrupts),
             Box::new(NeedsVersion2),
@@ -86,9 +86,10 @@ struct NeedsVersion2;
 impl Family for NeedsVersion2 {
     fn gather(&mut self, context: &mut Context<'_>, gathered: &mut Gathered) {
         let it = &context.config.best_effort;
+        let mut classes = context.config.scheduling_classes.iter();
         let sections = [
             ("bestEffort", it.node_percent > 0 || it.is_idle || it.borrows),
-            ("schedulingClasses", !context.config.scheduling_classes.is_empty()),
+            ("schedulingClasses", classes.any(|it| it.class.wants_files())),
         ];
         let names = sections.iter().filter_map(|(name, is_set)| is_set.then_some(*name));
         let names = names.collect::<Vec<_>>().join(", ");

@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 40] = [
+pub(super) const FAILURES: [(&str, &str); 41] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a call could not be read and `onFailure` is `closed`. Or a bug has ended the task that decides, and the call was refused",
@@ -13,6 +13,10 @@ pub(super) const FAILURES: [(&str, &str); 40] = [
         "a creation or a resize was answered with `UNAVAILABLE` because no whole journal was found and the runtime had not told yet what runs",
     ),
     ("late_disks", "a container was placed before it was known which disks its volumes are on"),
+    (
+        "late_class",
+        "a container was created without the policy of threads of its scheduling class (`schedulingClasses`)",
+    ),
     ("late_files", "a container was started before its kernel files were written"),
     (
         "late_huge_pages",

@@ -17,6 +17,7 @@ use bayplan_allocator::{
 use bayplan_topology::Level;
 use bayplan_types::{CpuSet, MilliCpu};
 use bayplan_workload::NewContainer;
+use bayplan_workload::annotations::Tuning;
 use bayplan_workload::cmk::{INFRA, SHARED, asked_environment, environment};
 
 use self::making::{exact_request, group_request};
@@ -181,7 +182,12 @@ impl NodeState {
     /// The class of scheduling that a container's pod names, or else the type of its group.
     pub(super) fn scheduling_class_named(&self, id: ContainerId) -> Option<String> {
         let spec = &self.containers.get(&id)?.spec;
-        let own = tuning_of(spec, &self.rules).scheduling_class;
+        self.scheduling_class_of(id, &tuning_of(spec, &self.rules))
+    }
+
+    /// The same of a container that is set up so.
+    pub(super) fn scheduling_class_of(&self, id: ContainerId, tuning: &Tuning) -> Option<String> {
+        let own = tuning.scheduling_class.clone();
         own.or_else(|| self.groups.scheduling_class_of(id))
     }
 

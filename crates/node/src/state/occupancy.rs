@@ -17,12 +17,14 @@ impl NodeState {
             .iter()
             .filter_map(|(id, container)| {
                 let allocation = self.ledger.allocation(*id)?;
+                let tuning = tuning_of(&container.spec, &self.rules);
                 Some(Occupant {
                     id: *id,
                     name: container.full_name(),
                     runtime_id: container.runtime_id.clone()?,
                     spec: Arc::clone(&container.spec),
-                    tuning: Arc::new(tuning_of(&container.spec, &self.rules)),
+                    scheduling_class: self.scheduling_class_of(*id, &tuning),
+                    tuning: Arc::new(tuning),
                     class: allocation.class(),
                     cpus: self.cpus_of(*id, allocation),
                     exclusive: allocation.exclusive.clone(),
@@ -33,7 +35,6 @@ impl NodeState {
                     home: self.home_of(*id, allocation),
                     is_left_alone: allocation.terms.preserve.cpus,
                     is_claimed: container.claim.is_pinned(),
-                    scheduling_class: self.groups.scheduling_class_of(*id),
                     is_immovable: allocation.terms.is_immovable
                         || allocation.terms.part.runs_on_others(),
                     may_share_elsewhere: allocation.may_share_elsewhere(),

@@ -6,6 +6,7 @@
 //! (`gas-allocate-single-numa`), the container has to be on that node, too.
 
 use super::asked::Asked;
+use super::hints::GPUS;
 use super::values::{FLAG, Misread, check_length, word};
 use super::warnings::{Warnings, annotation};
 use crate::container::NewContainer;
@@ -46,7 +47,8 @@ fn read_cards(container: &NewContainer, asked: &mut Asked, warnings: &mut Warnin
         facts.own.extended.keys().any(|resource| resource.starts_with(RESOURCES))
     });
     let same = container.pod.annotations.get(SAME_GPU);
-    let same: Vec<&str> = same.iter().flat_map(|it| it.split(',')).map(str::trim).collect();
+    let same = same.iter().flat_map(|it| it.split(',')).map(str::trim);
+    let same: Vec<&str> = same.filter(|it| !it.is_empty()).collect();
     match parse(value) {
         Ok(parts) if is_asking => asked.hints.cards = cards_of(&container.name, &parts, &same),
         Ok(_) => {}
@@ -73,11 +75,11 @@ fn cards_of(name: &str, parts: &[Vec<String>], same: &[&str]) -> Vec<String> {
     if likely.all(|it| it == first) { first.clone() } else { Vec::new() }
 }
 
-/// `card0` is `/dev/dri/card0` (Documentation/gpu/drm-uapi.rst).
+/// `card0` is `/dev/dri/card0`.
 fn path(card: &str) -> Result<String, Misread> {
     let number = card.strip_prefix(CARD).unwrap_or_default();
     match !number.is_empty() && number.bytes().all(|it| it.is_ascii_digit()) {
-        true => Ok(format!("/dev/dri/{card}")),
+        true => Ok(format!("{GPUS}{card}")),
         false => Err(Misread::default()),
     }
 }

@@ -12,7 +12,7 @@ use crate::container::NewContainer;
 use crate::facts::AssignedDevices;
 
 /// Where GPUs are (Documentation/gpu/drm-uapi.rst).
-const GPUS: &str = "/dev/dri/";
+pub(super) const GPUS: &str = "/dev/dri/";
 
 /// Where a hint comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

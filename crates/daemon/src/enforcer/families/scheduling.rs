@@ -12,18 +12,18 @@ use crate::config::FrontEnd;
 use crate::scheduling_class::{class_of, without_front_end};
 
 /// What groups can say of containers that have a class.
-#[derive(Debug)]
-pub(super) struct Scheduling;
+#[derive(Debug, Default)]
+pub(super) struct Scheduling {
+    /// That of the first look: another one holds after a start.
+    front_end: Option<FrontEnd>,
+}
 
 impl Family for Scheduling {
     fn gather(&mut self, context: &mut Context<'_>, gathered: &mut Gathered) {
-        let members = members(context, gathered);
+        let front_end = *self.front_end.get_or_insert(context.config.front_end);
+        let members = members(context, front_end, gathered);
         if members.is_empty() {
             return;
-        }
-        if context.config.front_end == FrontEnd::Cri {
-            let lacking = members.iter().filter(|it| !it.class.threads.is_empty());
-            gathered.problems.extend(lacking.map(|it| without_front_end(&it.unit, &it.name)));
         }
         let files = read_cgroup_files(&mut *context.kernel);
         let (settings, problems) = settings_for_scheduling(&members, &files);
@@ -35,15 +35,19 @@ impl Family for Scheduling {
     }
 }
 
-/// Containers with a class, as far as their groups are there.
-fn members(context: &mut Context<'_>, gathered: &mut Gathered) -> Vec<ScheduledMember> {
+/// Containers with a class that groups can say something of, as far as their groups are there.
+fn members(
+    context: &mut Context<'_>,
+    front_end: FrontEnd,
+    gathered: &mut Gathered,
+) -> Vec<ScheduledMember> {
     let Context { kernel, config, occupancy, .. } = context;
     let (classes, mut members) = (&config.scheduling_classes, Vec::new());
     if classes.is_empty() || occupancy.is_restored {
         return members;
     }
     let wanting = occupancy.occupants.iter().map(|it| {
-        let named = it.tuning.scheduling_class.as_deref().or(it.scheduling_class.as_deref());
+        let named = it.scheduling_class.as_deref();
         (it, class_of(classes, named, &it.spec.pod))
     });
     let wanting: Vec<(&Occupant, Option<&NamedScheduling>)> = wanting.collect();
@@ -54,6 +58,12 @@ fn members(context: &mut Context<'_>, gathered: &mut Gathered) -> Vec<ScheduledM
         wanting.iter().filter(is_busy).map(|(it, _)| it.spec.pod.id.as_str()).collect();
     for (occupant, class) in &wanting {
         let Some(class) = class else { continue };
+        if front_end == FrontEnd::Cri && !class.class.threads.is_empty() {
+            gathered.problems.push(without_front_end(&occupant.name, &class.name));
+        }
+        if !class.class.wants_files() {
+            continue;
+        }
         let parent = &occupant.spec.pod.cgroup_parent;
         match find_container_cgroup(&mut **kernel, parent, &occupant.runtime_id, None) {
             Ok(Some(group)) => {

@@ -45,12 +45,13 @@ pub(crate) fn occupant(
     };
     let spec = NewContainer { pod, name: "c".to_owned(), resources, ..NewContainer::default() };
     let rules = RequestRules { permissions: vec![Rule::everything()], ..RequestRules::default() };
+    let tuning = tuning_of(&spec, &rules);
     Occupant {
         id: ContainerId(0),
         name: format!("n/{name}/c"),
         runtime_id: format!("id-{name}"),
-        scheduling_class: None,
-        tuning: Arc::new(tuning_of(&spec, &rules)),
+        scheduling_class: tuning.scheduling_class.clone(),
+        tuning: Arc::new(tuning),
         spec: Arc::new(spec),
         class: CpuClass::Exclusive,
         cpus: cpus.parse().unwrap(),
