@@ -145,6 +145,25 @@ async fn the_nodes_amplification_comes_with_the_object_or_alone() {
     }
 }
 
+/// Issue 34: an older daemon takes the query and leaves the ratio out; the one that replaced it was never told.
+#[tokio::test]
+async fn a_daemon_without_the_nodes_amplification_is_told_again() {
+    let mut options = options("n1");
+    options.accepted.clear();
+    let (cluster, daemon) = (Cluster::unreachable("n1"), Keeping::default());
+    let mut agent = Agent::new(&options, &cluster, &daemon, watch::channel(World::default()).1);
+    let world = amplified(r#"{"cpu":1.5}"#, Some((1, 0)));
+    for forgets in [false, true, false] {
+        if forgets {
+            daemon.held.lock().unwrap().2 = Json::Null;
+        }
+        daemon.asked.lock().unwrap().clear();
+        agent.round(&world).await;
+        assert_eq!(daemon.held.lock().unwrap().2, 150);
+    }
+    assert!(daemon.asked.lock().unwrap().is_empty());
+}
+
 /// 5,000 agents wrote in the same moment that they wait.
 #[tokio::test]
 async fn that_a_node_waits_is_told_later_on_one_node_than_on_the_next() {
