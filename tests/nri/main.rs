@@ -44,6 +44,11 @@ fn others_have_left_the_cpus_before_the_creation_is_answered() {
 }
 
 #[test]
+fn threads_of_a_container_have_the_policy_of_its_class_where_rules_allow_it() {
+    on_node(life::has_its_scheduling_class).unwrap();
+}
+
+#[test]
 fn a_resize_by_cri_and_a_restored_node_are_as_with_the_proxy() {
     on_node(life::is_resized_and_restored).unwrap();
 }

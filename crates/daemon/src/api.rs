@@ -273,7 +273,7 @@ const ROUTES: [Route; 36] = [
     Route {
         method: "POST",
         path: "/api/v1/config/cluster",
-        parameters: "`name`: kind and name of the object; `generation`: its generation; the body is the configuration; without all three, the file holds; `amplification_percent`: what the Node says of `requests.amplificationPercent`, if anything",
+        parameters: "`name`: kind and name of the object; `generation`: its generation; the body is the configuration; `amplification_percent`: what the Node says of `requests.amplificationPercent`, if anything; one of both is needed",
         reach: Reach::Socket,
         answer: "`bayplan-config-diff/1`, after the change: what the cluster's configuration has changed; 422 and its mistakes where it cannot be used",
         handler: || post(configuration::apply_cluster_config),

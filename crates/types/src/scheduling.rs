@@ -18,6 +18,11 @@ impl ThreadPolicy {
     pub const NICE: std::ops::RangeInclusive<i8> = -20..=19;
     /// Priorities of real-time policies.
     pub const PRIORITIES: std::ops::RangeInclusive<u8> = 1..=99;
+
+    /// Whether threads of all cgroups wait for one with this policy.
+    pub fn is_realtime(self) -> bool {
+        matches!(self, ThreadPolicy::Fifo(_) | ThreadPolicy::RoundRobin(_))
+    }
 }
 
 /// A class of I/O.

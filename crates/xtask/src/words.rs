@@ -11,7 +11,8 @@ use crate::workspace;
 const WORDS: [&str; 10] =
     ["who", "whom", "whoever", "whose", "somebody", "nobody", "anybody", "he", "him", "his"];
 /// Such words as parts of a function's name. `whose` is of things, too.
-const WORDS_IN_NAMES: [&str; 12] = [
+const WORDS_IN_NAMES: [&str; 13] = [
+    "himself",
     "who",
     "whom",
     "whoever",

@@ -346,7 +346,7 @@ async fn a_start_does_not_wait_where_nothing_will_be_written() {
     assert!(!gate.metrics.render(true).contains(LATE));
 }
 
-/// It is the class that is named, or the first of its QoS class. Where no class says anything of threads, the loop is not asked.
+/// It is the class that is named, or the first of its QoS class. Where no class says anything of threads, the loop is not asked; where the loop does not answer, the container has none.
 #[tokio::test]
 async fn threads_say_what_the_class_of_a_container_says() {
     let text = "schedulingClasses:\n- {name: rt, policy: fifo, priority: 7}\n- {name: low, nice: 5, qosClasses: [BestEffort]}\n";
@@ -367,7 +367,14 @@ async fn threads_say_what_the_class_of_a_container_says() {
         let (threads, ()) = tokio::join!(asking.thread_scheduling(Ticket(1), &pod), answer);
         assert_eq!(threads, ThreadScheduling { policy: expected, io: None });
     }
-    let (silent, _events) = gate(impatient(OnFailure::Closed));
-    let threads = silent.thread_scheduling(Ticket(1), &Pod::default()).await;
-    assert!(threads.is_empty());
+    let late = "bayplan_failures_total{kind=\"late_class\"} ";
+    let (without, mut events) = gate(impatient(OnFailure::Closed));
+    assert!(without.thread_scheduling(Ticket(1), &Pod::default()).await.is_empty());
+    assert!(events.0.try_recv().is_err());
+    assert!(without.metrics.render(true).contains(&format!("{late}0\n")));
+    let config = crate::config::parse_config(std::path::Path::new("c"), text).unwrap();
+    let config = Config { decision_timeout: Duration::from_millis(20), ..config };
+    let (silent, _events) = gate(config);
+    assert!(silent.thread_scheduling(Ticket(1), &Pod::default()).await.is_empty());
+    assert!(silent.metrics.render(true).contains(&format!("{late}1\n")));
 }

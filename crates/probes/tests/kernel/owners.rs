@@ -82,7 +82,7 @@ pub(crate) fn a_process_that_rests_after_an_untold_switch_is_charged_and_not_acc
     assert_eq!(accused(&after), accused(&before));
 }
 
-pub(crate) fn the_owner_himself_is_no_intruder() {
+pub(crate) fn the_owner_is_no_intruder() {
     let (mut probes, owner) = (attach(), Cgroup::new());
     let mut worker = Worker::new(Some(&owner), 1, "hog owner 1000");
     watch(&mut probes, &[(&owner, "1")]);

@@ -29,7 +29,7 @@ pub(crate) const ALL: &[(&str, fn())] = &[
         "a_process_that_rests_after_an_untold_switch_is_charged_and_not_accused",
         owners::a_process_that_rests_after_an_untold_switch_is_charged_and_not_accused,
     ),
-    ("the_owner_himself_is_no_intruder", owners::the_owner_himself_is_no_intruder),
+    ("the_owner_is_no_intruder", owners::the_owner_is_no_intruder),
     (
         "interrupts_are_those_that_the_kernel_counts",
         intruders::interrupts_are_those_that_the_kernel_counts,

@@ -9,7 +9,8 @@ use crate::rules::RequestRules;
 pub fn allowed(wish: &Wish, namespace: &str, rules: &RequestRules) -> bool {
     let said = rules.permissions.iter().rev().find_map(|rule| rule.verdict(wish, namespace));
     let is_system = || rules.is_reserved_namespace(namespace);
-    said.unwrap_or_else(|| !wish.is_harmful || (wish.field == Field::IsReserved && is_system()))
+    let is_harmful = wish.is_harmful || rules.classes.is_harmful(wish);
+    said.unwrap_or_else(|| !is_harmful || (wish.field == Field::IsReserved && is_system()))
 }
 
 /// Whether a rule says so in as many words: what is harmless is then not bounded either.

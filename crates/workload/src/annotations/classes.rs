@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::field::Field;
+use super::permissions::Wish;
 
 /// Classes by the names that the configuration gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,11 +16,19 @@ pub struct ClassNames {
     pub block_io: BTreeSet<String>,
     /// Of scheduling.
     pub scheduling: BTreeSet<String>,
+    /// Those of them with a real-time policy: threads of other containers have what these leave.
+    pub realtime: BTreeSet<String>,
     /// Of memory that is reclaimed, with the word for none.
     pub reclaim: BTreeSet<String>,
 }
 
 impl ClassNames {
+    /// Whether a class is wished that can harm other pods.
+    pub(super) fn is_harmful(&self, wish: &Wish) -> bool {
+        let is_realtime = |name: &String| self.realtime.contains(name);
+        wish.field == Field::SchedulingClass && wish.value.as_ref().is_some_and(is_realtime)
+    }
+
     /// The key of the configuration that has the classes for a field, and their names; `None` for a field without classes.
     pub(super) fn of(&self, field: Field) -> Option<(&'static str, &BTreeSet<String>)> {
         match field {

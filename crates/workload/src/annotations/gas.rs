@@ -101,8 +101,9 @@ mod tests {
     }
 
     #[test]
-    fn containers_with_the_same_gpu_have_the_cards_that_stand_there_as_often() {
+    fn containers_with_the_same_gpu_have_the_cards_that_stand_there_often_enough() {
         check_same("card0|card1|card0", &["a", "b"], Some(&["/dev/dri/card0"]));
+        check_same("card0|card0|card0", &["a", "b"], Some(&["/dev/dri/card0"]));
         check_same("card0|card0|card1|card1", &["a", "b"], Some(&[]));
         check_same("card0|card1|card0", &["b", "c"], Some(&[]));
         check_same("card0|card1", &["a", "b"], Some(&[]));

@@ -309,6 +309,25 @@ mod tests {
         check(&["*: * -preserve"], "a", Claimed, None, true);
     }
 
+    #[test]
+    fn a_class_with_a_realtime_policy_is_allowed_by_a_rule_only() {
+        let check = |permissions: &[&str], class: &str, expected: bool| {
+            let mut rules = RequestRules {
+                permissions: permissions.iter().map(|text| rule(text)).collect(),
+                ..RequestRules::default()
+            };
+            rules.classes.realtime.insert("first".to_owned());
+            let field = Field::SchedulingClass;
+            let wish = Wish { field, value: Some(class.to_owned()), is_harmful: false };
+            assert_eq!(allowed(&wish, "shop", &rules), expected, "{permissions:?} {class}");
+        };
+        check(&[], "first", false);
+        check(&[], "calm", true);
+        check(&["shop: scheduling-class=first"], "first", true);
+        check(&["shop: classes"], "first", true);
+        check(&["bank: classes"], "first", false);
+    }
+
     /// A wish that was not listed was told and denied nowhere.
     #[test]
     fn every_field_that_a_pod_can_fill_is_a_wish() {
