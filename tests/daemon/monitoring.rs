@@ -60,14 +60,18 @@ async fn until(is_so: impl Fn() -> bool) {
     soon(reached).await;
 }
 
-/// The files that come with a group.
+/// The files that come with a group. All counters at once, and tasks only where they are not there: the daemon reads and writes meanwhile.
 async fn fill(group: &Path, bytes: u64) {
     until(|| group.is_dir()).await;
-    let data = group.join("mon_data/mon_L3_00");
+    let resctrl = group.ancestors().nth(2).unwrap();
+    let made = resctrl.with_file_name("made");
+    let data = made.join("mon_L3_00");
     write(&data.join("llc_occupancy"), &format!("{bytes}\n"));
     write(&data.join("mbm_total_bytes"), &format!("{}\n", bytes * 3));
     write(&data.join("mbm_local_bytes"), &format!("{bytes}\n"));
-    write(&group.join("tasks"), "");
+    let tasks = fs::File::create_new(group.join("tasks"));
+    assert!(tasks.is_ok() || group.join("tasks").exists(), "{tasks:?}");
+    fs::rename(made, group.join("mon_data")).unwrap();
 }
 
 /// They go with it, too.

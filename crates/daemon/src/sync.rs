@@ -290,13 +290,18 @@ impl Syncer {
         SeenDetails { container, pinning: self.pinning(details) }
     }
 
-    /// The kernel knows best; a container without a process has only what the runtime was told.
+    /// The kernel knows best; a container without a process has only what the runtime was told. Where the kernel has taken CPUs away and the runtime was not told of it, as when a
+    /// daemon was killed in between, it counts as told, so that it is told anew.
     fn pinning(&self, details: &ContainerDetails) -> Pinning {
         let told = Pinning {
             cpus: details.cpus.clone().unwrap_or_default(),
             mems: details.mems.clone().unwrap_or_default(),
         };
-        details.pid.and_then(|pid| read_pinning(&self.host_root, pid)).unwrap_or(told)
+        match details.pid.and_then(|pid| read_pinning(&self.host_root, pid)) {
+            Some(there) if there.cpus.is_subset(&told.cpus) => Pinning { cpus: told.cpus, ..there },
+            Some(there) => there,
+            None => told,
+        }
     }
 }
 
@@ -351,6 +356,36 @@ mod tests {
             Err(error) => error.to_string(),
         };
         expected.assert_eq(&told);
+    }
+
+    /// Issue 35: a daemon was killed after it had narrowed a container in the kernel; the runtime's record stayed as it was for good.
+    #[test]
+    fn what_the_kernel_has_taken_away_and_the_runtime_was_not_told_counts_as_told() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc/7")).unwrap();
+        let (inbox, _events) = inbox(1);
+        let syncer = Syncer {
+            runtime: Arc::new(ModelRuntime::default()),
+            inbox,
+            host_root: root.path().to_owned(),
+            metrics: Arc::default(),
+            health: Arc::default(),
+            turn: Arc::default(),
+        };
+        for (there, told, expected) in [
+            ("0", "0-1", "0-1"),
+            ("0-1", "0", "0-1"),
+            ("2", "0-1", "2"),
+            ("0-1", "", "0-1"),
+            ("", "0-1", "0-1"),
+        ] {
+            let status = format!("Cpus_allowed_list:\t{there}\nMems_allowed_list:\t0\n");
+            std::fs::write(root.path().join("proc/7/status"), status).unwrap();
+            let pid = (!there.is_empty()).then_some(7);
+            let cpus = (!told.is_empty()).then(|| told.parse().unwrap());
+            let found = syncer.pinning(&ContainerDetails { pid, cpus, ..Default::default() });
+            assert_eq!(found.cpus.to_string(), expected, "{there} {told}");
+        }
     }
 
     #[tokio::test]
