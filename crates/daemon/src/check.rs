@@ -24,7 +24,7 @@ use crate::control::query_control;
 use crate::enforcer::{check_classes, patterns_of};
 use crate::neighbours::{check_driver, check_neighbours};
 use crate::read_machine::{AsItWas, read_own_snapshot};
-use crate::scheduling_class::check_scheduling;
+use crate::scheduling_class::{check_realtime, check_scheduling};
 use crate::socket::find_group;
 
 pub use crate::finding::{Finding, Severity};
@@ -131,6 +131,8 @@ pub fn check_machine(config: &Config) -> Vec<Finding> {
     }));
     findings.extend(check_weights(config));
     findings.extend(check_resctrl(config));
+    let kernel = DiskKernel::open(&config.host_root);
+    findings.extend(kernel.ok().and_then(|mut kernel| check_realtime(config, &mut kernel)));
     findings
 }
 

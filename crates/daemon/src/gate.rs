@@ -8,7 +8,7 @@ use std::time::Duration;
 use bayplan_cri::call_observer::CallObserver;
 use bayplan_cri::upstream::RuntimeError;
 use bayplan_host::kernel::DiskKernel;
-use bayplan_host::read_volumes;
+use bayplan_host::{groups_realtime_threads, read_volumes};
 use bayplan_node::event::{Answer, Event};
 use bayplan_types::{Pinning, ThreadScheduling};
 use bayplan_workload::{
@@ -27,7 +27,7 @@ use crate::nri_link::Link;
 use crate::pods::{Known, PATIENCE, PodLookup};
 use crate::read_huge_pages::read_huge_pages;
 use crate::resources_dir::mounted_dir;
-use crate::scheduling_class::class_of;
+use crate::scheduling_class::{class_of, is_realtime};
 use crate::sync::Syncer;
 
 /// Cheap to clone; clones share everything.
@@ -469,8 +469,15 @@ impl Agent for Gate {
                 return ThreadScheduling::default();
             }
         };
-        let class = class_of(classes, named.as_deref(), pod);
-        class.map(|it| it.class.threads).unwrap_or_default()
+        let Some(class) = class_of(classes, named.as_deref(), pod) else {
+            return ThreadScheduling::default();
+        };
+        let threads = class.class.threads;
+        // The runtime would fail to start it; what it lacks is told of it as long as it runs.
+        let lacks_policy = is_realtime(class)
+            && DiskKernel::open(&self.syncer.host_root)
+                .is_ok_and(|mut kernel| groups_realtime_threads(&mut kernel));
+        ThreadScheduling { policy: threads.policy.filter(|_| !lacks_policy), ..threads }
     }
 
     fn mounts(&self, pod_id: &str, name: &str, attempt: u32) -> Vec<Mount> {

@@ -1,6 +1,9 @@
 //! Which class of scheduling a container has. In: classes of the configuration, what is named, the pod. Out: a class, and what this front end cannot set of it.
 
 use bayplan_enforcement::NamedScheduling;
+use bayplan_host::groups_realtime_threads;
+use bayplan_host::kernel::Kernel;
+use bayplan_types::ThreadPolicy;
 use bayplan_workload::Pod;
 use bayplan_workload::annotations::matches_glob;
 
@@ -30,6 +33,34 @@ pub(crate) fn without_front_end(unit: &str, class: &str) -> String {
     )
 }
 
+/// What a container does not have where the kernel gives groups no time for real-time threads.
+pub(crate) fn without_realtime(unit: &str, class: &str) -> String {
+    format!("{unit}: its scheduling class \"{class}\" is real-time, and {REALTIME_REFUSED}")
+}
+
+const REALTIME_REFUSED: &str =
+    "this kernel gives groups no time for real-time threads (CONFIG_RT_GROUP_SCHED with cgroup v1)";
+
+/// Whether its threads are to be real-time.
+pub(crate) fn is_realtime(class: &NamedScheduling) -> bool {
+    class.class.threads.policy.is_some_and(ThreadPolicy::is_realtime)
+}
+
+/// Classes that this kernel refuses.
+pub(crate) fn check_realtime(config: &Config, kernel: &mut dyn Kernel) -> Option<Finding> {
+    let classes = config.scheduling_classes.iter().filter(|it| is_realtime(it));
+    let names: Vec<&str> = classes.map(|it| it.name.as_str()).collect();
+    if names.is_empty() || config.front_end == FrontEnd::Cri || !groups_realtime_threads(kernel) {
+        return None;
+    }
+    let message = format!(
+        "containers of {} have no real-time policy: {REALTIME_REFUSED}",
+        names.join(", ")
+    );
+    let remedy = "use cgroup v2 and a kernel without CONFIG_RT_GROUP_SCHED, or a class without fifo and rr";
+    Some(Finding::warning("schedulingClasses", message, remedy))
+}
+
 /// Classes of which something is not set on this node.
 pub(crate) fn check_scheduling(config: &Config) -> Option<Finding> {
     let classes = config.scheduling_classes.iter().filter(|it| !it.class.threads.is_empty());
@@ -49,10 +80,27 @@ pub(crate) fn check_scheduling(config: &Config) -> Option<Finding> {
 mod tests {
     use std::path::Path;
 
+    use bayplan_host::fake_kernel::FakeKernel;
     use expect_test::{Expect, expect};
 
     use super::*;
     use crate::config::parse_config;
+
+    #[test]
+    fn a_kernel_that_gives_groups_no_time_refuses_realtime_policies() {
+        let check = |class: &str, files: &[&str]| {
+            let text = format!("frontEnd: nri\nschedulingClasses: [{{name: first, {class}}}]\n");
+            let config = parse_config(Path::new("c"), &text).unwrap();
+            let files: Vec<(&str, &str)> = files.iter().map(|it| (*it, "0\n")).collect();
+            let mut kernel = FakeKernel::new(&files);
+            check_realtime(&config, &mut kernel).map(|it| it.message).unwrap_or_default()
+        };
+        let grouped = &["sys/fs/cgroup/cpu/cpu.rt_runtime_us"];
+        expect!["containers of first have no real-time policy: this kernel gives groups no time for real-time threads (CONFIG_RT_GROUP_SCHED with cgroup v1)"]
+            .assert_eq(&check("policy: rr, priority: 2", grouped));
+        expect![].assert_eq(&check("policy: rr, priority: 2", &[]));
+        expect![].assert_eq(&check("policy: batch", grouped));
+    }
 
     #[test]
     fn classes_with_policies_of_threads_need_nri() {

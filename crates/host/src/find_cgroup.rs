@@ -79,6 +79,12 @@ pub fn has_cpu_cgroups(kernel: &mut dyn Kernel) -> bool {
     kernel.is_there(&format!("{CGROUPS}/cpu/cpu.cfs_quota_us"))
 }
 
+/// Whether the kernel gives real-time threads of groups a time of their own (`CONFIG_RT_GROUP_SCHED`, Documentation/scheduler/sched-rt-group.rst). A group that is made has
+/// none, so it has no real-time threads. With cgroups of version 2 alone no file tells.
+pub fn groups_realtime_threads(kernel: &mut dyn Kernel) -> bool {
+    kernel.is_there(&format!("{CGROUPS}/cpu/cpu.rt_runtime_us"))
+}
+
 /// The directory in which a pod's containers get theirs (version 2), whether it is there or not. `None`: kubelet has named none.
 pub fn pod_cgroup(parent: &str) -> Option<String> {
     pod_dir(CGROUPS, parent)

@@ -36,8 +36,8 @@ mod write_snapshot;
 pub use cgroup_error::CgroupError;
 pub use find_cgroup::{
     CGROUP_CONTROLLERS, ContainerCgroup, find_cgroup_paths, find_container_cgroup,
-    find_container_cgroup_id, find_cpu_cgroup, find_cpuset_group, has_cgroup_v2, has_cpu_cgroups,
-    pod_cgroup,
+    find_container_cgroup_id, find_cpu_cgroup, find_cpuset_group, groups_realtime_threads,
+    has_cgroup_v2, has_cpu_cgroups, pod_cgroup,
 };
 pub use read_block_devices::{read_block_devices, read_undivided_disks};
 pub use read_cgroup::{CpuFiles, CpuStat, read_cgroup_files};

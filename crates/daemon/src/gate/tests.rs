@@ -346,18 +346,25 @@ async fn a_start_does_not_wait_where_nothing_will_be_written() {
     assert!(!gate.metrics.render(true).contains(LATE));
 }
 
-/// It is the class that is named, or the first of its QoS class. Where no class says anything of threads, the loop is not asked; where the loop does not answer, the container has none.
+/// It is the class that is named, or the first of its QoS class; a kernel that gives groups no time for real-time threads has no such policy. Where no class says anything of threads,
+/// the loop is not asked; where the loop does not answer, the container has none.
 #[tokio::test]
 async fn threads_say_what_the_class_of_a_container_says() {
     let text = "schedulingClasses:\n- {name: rt, policy: fifo, priority: 7}\n- {name: low, nice: 5, qosClasses: [BestEffort]}\n";
     let config = crate::config::parse_config(std::path::Path::new("c"), text).unwrap();
-    let (asking, mut events) = gate(config);
-    for (named, qos, expected) in [
-        (Some("rt"), QosClass::BestEffort, Some(ThreadPolicy::Fifo(7))),
-        (None, QosClass::BestEffort, Some(ThreadPolicy::Other(5))),
-        (None, QosClass::Burstable, None),
-        (Some("odd"), QosClass::BestEffort, None),
+    let (mut asking, mut events) = gate(config);
+    let hosts = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [plain, grouped] = [hosts[0].path(), hosts[1].path()];
+    std::fs::create_dir_all(grouped.join("sys/fs/cgroup/cpu")).unwrap();
+    std::fs::write(grouped.join("sys/fs/cgroup/cpu/cpu.rt_runtime_us"), "0\n").unwrap();
+    for (host, named, qos, expected) in [
+        (plain, Some("rt"), QosClass::BestEffort, Some(ThreadPolicy::Fifo(7))),
+        (grouped, Some("rt"), QosClass::BestEffort, None),
+        (grouped, None, QosClass::BestEffort, Some(ThreadPolicy::Other(5))),
+        (plain, None, QosClass::Burstable, None),
+        (plain, Some("odd"), QosClass::BestEffort, None),
     ] {
+        host.clone_into(&mut asking.syncer.host_root);
         let pod = Pod { qos: Some(qos), ..Pod::default() };
         let answer = async {
             let envelope = events.0.recv().await.unwrap();
