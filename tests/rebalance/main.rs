@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
-use bayplan_rebalance::{Parts, Settings};
+use bayplan_rebalance::{Knob, Parts, Settings};
 
 use run::Case;
 use score::{Goal, Miss, Score, score};
@@ -107,27 +107,30 @@ fn the_goals_are_met() {
     println!("reached, though they stand in NOT_YET: {reached:?}");
 }
 
-/// What each part of the judgement is good for: without it, some suite misses a goal that it reaches with it. Takes six times as long as the suites, so it is asked
+/// What each part of the judgement and each knob is good for: without it, some suite misses a goal that it reaches with it. Takes twenty times as long as the suites, so it is asked
 /// for, after changes of the judgement.
 fn check_parts() -> (Vec<&'static str>, String) {
     let mut told = String::new();
-    let all = Parts::default();
-    let without = [
+    let (all, default) = (Parts::default(), Settings::default());
+    let parts = [
         ("baseline", Parts { baseline: false, ..all }),
         ("confirmation", Parts { confirmation: false, ..all }),
         ("correlation", Parts { correlation: false, ..all }),
         ("verdict", Parts { verdict: false, ..all }),
         ("memory", Parts { memory: false, ..all }),
     ];
-    let whole = misses(&scores(&CASES, &Settings::default()), &Settings::default());
+    let parts = parts.map(|(name, parts)| (name, Settings { parts, ..default.clone() }));
+    let knobs = Knob::ALL
+        .map(|knob| (knob.name(), Settings { forbidden: [knob].into(), ..default.clone() }));
+    let whole = misses(&scores(&CASES, &default), &default);
     let mut unneeded = Vec::new();
-    for (name, parts) in without {
-        let settings = Settings { parts, ..Settings::default() };
+    for (name, settings) in parts.into_iter().chain(knobs) {
         let scores = scores(&CASES, &settings);
         let broken = misses(&scores, &settings).into_iter();
         let is_new =
             |miss: &Miss| !whole.iter().any(|it| it.suite == miss.suite && it.goal == miss.goal);
         let broken: Vec<String> = broken.filter(is_new).map(|miss| miss.to_string()).collect();
+        println!("without {name}: {}", broken.join("; "));
         told += &format!("without {name}\n{}{}\n\n", table::render(&scores), broken.join("\n"));
         if broken.is_empty() {
             unneeded.push(name);
