@@ -24,7 +24,7 @@ pub(crate) struct Servers {
     api: Option<Child>,
 }
 
-/// By a variable, or in the cache of `tests/cluster/build`.
+/// By a variable, or the oldest in the cache of `tests/cluster/build`, which has several releases.
 pub(crate) fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Some(path.into());
@@ -33,7 +33,7 @@ pub(crate) fn find(variable: &str, name: &str, beginning: &str) -> Option<PathBu
     let is_it = |it: &PathBuf| {
         it.file_name().is_some_and(|name| name.to_string_lossy().starts_with(beginning))
     };
-    built.filter(is_it).map(|it| it.join(name)).find(|it| it.is_file())
+    built.filter(is_it).map(|it| it.join(name)).filter(|it| it.is_file()).min()
 }
 
 /// Says that a program is missing, so that something is not tested.
@@ -55,7 +55,9 @@ impl Servers {
     /// `None`: the programs are not there.
     pub(crate) async fn start() -> Option<Servers> {
         let etcd = find("BAYPLAN_ETCD", "etcd", "etcd-");
-        let api = find("BAYPLAN_KUBE_APISERVER", "kube-apiserver", "kube-apiserver-");
+        let release = std::env::var("BAYPLAN_KUBERNETES").unwrap_or_default();
+        let beginning = format!("kube-apiserver-{release}");
+        let api = find("BAYPLAN_KUBE_APISERVER", "kube-apiserver", &beginning);
         let Some((etcd, api)) = etcd.zip(api) else {
             is_missing("etcd or kube-apiserver");
             return None;

@@ -146,10 +146,21 @@ pub(crate) fn switches(node: &mut Node) -> anyhow::Result<()> {
         ensure!(node.exclusive_of(&owner.id)? == owner.cpus, "{when}: {:?}", node.status()?);
         Ok(())
     };
+    let says = |node: &Node, front_end: &str| {
+        for verb in ["explain", "why"] {
+            let mut command = Command::new(super::BAYPLAN);
+            let done = command.args([verb, &owner.id, "--control"]).arg(node.control()).output()?;
+            let text = String::from_utf8_lossy(&done.stdout);
+            ensure!(text.contains(front_end), "{verb}: {text}");
+        }
+        Ok(())
+    };
     check(node, "as a plugin")?;
+    says(node, " by the NRI plugin")?;
     node.switch(Way::Proxy, "")?;
     ensure!(node.status()?.front_end.is_none(), "it is the proxy");
     check(node, "as a proxy")?;
+    says(node, " by the CRI proxy")?;
     let file = Path::new("/proc").join(owner.pid.to_string());
     node.switch(Way::Plugin, "")?;
     check(node, "as a plugin again")?;

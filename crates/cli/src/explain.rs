@@ -5,8 +5,7 @@ use bayplan_daemon::query_control;
 use bayplan_node::decision::{Decision, End, PoolVerdict, Verdict};
 use bayplan_node::history::{ContainerNames, Entry, Kind, past_proposals};
 use bayplan_node::proposals::ProposalView;
-use bayplan_node::status::Explanation;
-use bayplan_node::status::{HeldFile, KnownView};
+use bayplan_node::status::{Explanation, HeldFile, KnownView, front_end_text};
 use serde_json::{Value, json};
 
 use crate::args::{ExplainOptions, Output, PastOptions};
@@ -129,6 +128,7 @@ pub(crate) fn remembered(
         vectors: None,
         files: Vec::new(),
         rebalance: Vec::new(),
+        front_end: None,
         end: end.map(|it| End { at: it.at, why: it.why.clone() }),
     };
     add_past(&mut explanation, &entries);
@@ -175,7 +175,8 @@ fn render_explanation(explanation: &Explanation) -> String {
     text.push_str(&format!("  asked    {}\n", decision.asked));
     // A simulated decision has no time.
     if decision.at != jiff::Timestamp::UNIX_EPOCH {
-        text.push_str(&format!("  decided  {:.0}\n", decision.at));
+        let front_end = front_end_text(explanation.front_end.as_deref());
+        text.push_str(&format!("  decided  {:.0}{front_end}\n", decision.at));
     }
     match &explanation.now {
         Some(now) => {

@@ -28,6 +28,7 @@ pub(crate) fn why(evidence: Evidence) -> WhyView {
         end: explanation.end,
         asked: explanation.decision.asked,
         decided_at: explanation.decision.at,
+        front_end: explanation.front_end,
         outcome: explanation.decision.outcome,
         causes,
         rebalance: explanation.rebalance,

@@ -410,7 +410,19 @@ pub struct Explanation {
     /// What the rebalancer has told of it since the daemon was started, for its sake and on it, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rebalance: Vec<ProposalView>,
+    /// The way in which the daemon that answers is asked for places now: `cri` or `nri`; absent for a container that is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front_end: Option<String>,
     /// How it ended; absent for one that is there or was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<End>,
+}
+
+/// The way in, for people: what follows the time of a decision.
+pub fn front_end_text(front_end: Option<&str>) -> &'static str {
+    match front_end {
+        Some("cri") => " by the CRI proxy",
+        Some("nri") => " by the NRI plugin",
+        _ => "",
+    }
 }

@@ -15,7 +15,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server) and cluster-newest (with a newer one), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -138,11 +138,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.push(script("clients", &[]));
     parts.push(script("kubelet", &[]));
     parts.push(Part::new("cluster-build", Command::new(workspace().join("tests/cluster/build"))));
-    let mut cluster = Command::new(cargo());
-    cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
-    cluster.args(["--", "--nocapture"]);
-    cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
-    parts.push(Part { must_say: "test result: ok. 3 passed", ..Part::new("cluster", cluster) });
+    parts.extend(cluster_parts());
     parts.extend(crowd_and_switch());
     let deployed = Command::new(workspace().join("tests/kubelet/run-deployed"));
     parts.push(Part::new("deployed", deployed));
@@ -159,6 +155,17 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.push(Part::new("probes", probes));
     parts.push(Part::new("hog", hog));
     choose(parts, wanted)
+}
+
+/// The agent with real API servers, with and without stable admission policies.
+fn cluster_parts() -> [Part; 2] {
+    [("cluster", "1.34"), ("cluster-newest", "1.37")].map(|(name, release)| {
+        let mut cluster = Command::new(cargo());
+        cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
+        cluster.args(["--", "--nocapture"]).env("BAYPLAN_KUBERNETES", release);
+        cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
+        Part { must_say: "test result: ok. 3 passed", ..Part::new(name, cluster) }
+    })
 }
 
 /// Figures of many agents, which a debug build of them would take all CPUs for; and a node that was another system's.

@@ -38,9 +38,11 @@ pub(crate) fn tell_all_by(
     if let Some(status) = status {
         tell_holds(status, &mut found);
     }
+    let front_end = if api.link.shown().is_some() { "nri" } else { "cri" };
     for explanation in &mut found {
         explanation.rebalance = api.told.about(&explanation.container);
         if explanation.now.is_some() {
+            explanation.front_end = Some(front_end.to_owned());
             (explanation.isolation, explanation.files) =
                 api.enforcement.about(&explanation.container);
             let measured = api.shown.vectors_of(&explanation.container).map(vectors_text);

@@ -54,6 +54,7 @@ fn evidence(own: &str) -> Evidence {
         vectors: None,
         files: Vec::new(),
         rebalance: Vec::new(),
+        front_end: None,
         end: None,
     })
 }

@@ -2,7 +2,7 @@
 
 use bayplan_node::decision::End;
 use bayplan_node::proposals::ProposalView;
-use bayplan_node::status::ContainerStatus;
+use bayplan_node::status::{ContainerStatus, front_end_text};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,9 @@ pub struct WhyView {
     pub asked: String,
     /// When its place was decided.
     pub decided_at: Timestamp,
+    /// The way in which the daemon is asked for places now: `cri` or `nri`; absent for a container that is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub front_end: Option<String>,
     /// What was decided.
     pub outcome: String,
     /// What may slow it down, the most harmful first.
@@ -191,7 +194,10 @@ pub fn render_why(view: &WhyView) -> String {
         }
         text.push('\n');
     }
-    text.push_str(&format!("  decided  {:.0} {}\n", view.decided_at, view.outcome));
+    let front_end = front_end_text(view.front_end.as_deref());
+    let colon = if front_end.is_empty() { "" } else { ":" };
+    let (at, outcome) = (view.decided_at, &view.outcome);
+    text.push_str(&format!("  decided  {at:.0}{front_end}{colon} {outcome}\n"));
     text.push_str(&render_measured(&view.measured));
     text.push_str(&render_causes(view));
     if !view.rebalance.is_empty() {

@@ -212,6 +212,7 @@ impl NodeState {
                 vectors: self.vectors_view(*id),
                 files: Vec::new(),
                 rebalance: Vec::new(),
+                front_end: None,
                 end: None,
             })
             .collect();
@@ -226,6 +227,7 @@ impl NodeState {
                 vectors: None,
                 files: Vec::new(),
                 rebalance: Vec::new(),
+                front_end: None,
                 end: gone.end.clone(),
             }));
         }
