@@ -5,6 +5,7 @@ use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_tests::node::{LIMIT, Node, Way};
 use bayplan_tests::process::wait_for;
 use bayplan_tests::scenario::{self, Host};
+use bayplan_tests::thread_scheduling;
 use bayplan_types::{Bytes, QosClass};
 
 use crate::Test;
@@ -33,6 +34,12 @@ pub(crate) const TESTS: &[Test] = &[
         needs: |hardware| hardware.has_cpus(6),
         config: "",
         run: a_resize_is_made,
+    },
+    Test {
+        name: "as_a_plugin_threads_have_the_policy_of_their_class",
+        needs: |hardware| hardware.has_cpus(2),
+        config: "",
+        run: |node, _| as_a_plugin(node, thread_scheduling::CONFIG, thread_scheduling::play),
     },
 ];
 

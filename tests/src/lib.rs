@@ -13,5 +13,6 @@ pub mod node;
 pub mod process;
 pub mod prometheus;
 pub mod scenario;
+pub mod thread_scheduling;
 pub mod topology_aware;
 pub mod under_load;

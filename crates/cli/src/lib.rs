@@ -17,6 +17,8 @@ mod complete;
 mod config;
 mod control;
 mod demo;
+#[cfg(all(test, feature = "cluster"))]
+mod documents;
 mod exit_code;
 mod explain;
 #[cfg(feature = "cluster")]
