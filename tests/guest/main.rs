@@ -7,6 +7,7 @@
 
 mod arrival;
 mod cgroup;
+mod colocation;
 mod exclusive;
 mod files;
 mod groups;
@@ -62,7 +63,7 @@ struct Test {
 }
 
 /// Those that only run when they are asked for: on a busy host they may fail, or they want a containerd of their own (`lab run --containerd 2 -- as_a_plugin`).
-const BY_NAME: [&[Test]; 2] = [rebalancing::TESTS, plugin::TESTS];
+const BY_NAME: [&[Test]; 3] = [rebalancing::TESTS, colocation::TESTS, plugin::TESTS];
 
 /// What a machine lacks for a test.
 type Needs = Result<(), &'static str>;

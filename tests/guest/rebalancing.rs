@@ -114,13 +114,13 @@ fn limits(hog: &Placed) -> anyhow::Result<[String; 2]> {
 }
 
 /// CPUs that a `cpu.max` allows.
-fn limit(cpu_max: &str) -> anyhow::Result<f64> {
+pub(crate) fn limit(cpu_max: &str) -> anyhow::Result<f64> {
     let (quota, period) = cpu_max.split_once(' ').context("a quota and a period")?;
     Ok(quota.parse::<f64>()? / period.parse::<f64>()?)
 }
 
 /// What all BestEffort pods together have used of CPUs.
-fn lowest_used(hog: &Placed) -> anyhow::Result<Duration> {
+pub(crate) fn lowest_used(hog: &Placed) -> anyhow::Result<Duration> {
     usage(&hog.cgroup_file("../../cpu.stat")?)
 }
 

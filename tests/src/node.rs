@@ -706,6 +706,14 @@ impl Placed {
         std::fs::write(&path, text).with_context(|| format!("cannot write {text} to {path}"))
     }
 
+    /// Its cgroup (version 2).
+    ///
+    /// # Errors
+    /// It has ended, or is in none.
+    pub fn cgroup_dir(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.cgroup_path("")?.into())
+    }
+
     fn cgroup_path(&self, name: &str) -> anyhow::Result<String> {
         let own = std::fs::read_to_string(format!("/proc/{}/cgroup", self.pid))?;
         let own = own.lines().find_map(|line| line.strip_prefix("0::"));

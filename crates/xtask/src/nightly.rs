@@ -112,7 +112,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     let mut probes = Command::new(std::env::current_exe()?);
     probes.args(["lab", "run", "--kernel", "all", "--suite", "probes"]);
     let mut hog = Command::new(std::env::current_exe()?);
-    hog.args(["lab", "run", "--kernel", "all", "--", "a_hog_is_named"]);
+    hog.args(["lab", "run", "--kernel", "all", "--", "a_hog_is_named", "lent_cpus", "a_budget"]);
     let mut parts = vec![
         test("chaos", CHAOS, "BAYPLAN_CHAOS_ROUNDS", CHAOS_ROUNDS),
         test("sigkill", SIGKILL, "BAYPLAN_CHAOS_KILLED_ROUNDS", SIGKILL_ROUNDS),
