@@ -41,8 +41,8 @@ const MACHINE: &str = "/lab/machine";
 /// What is here comes back to the host.
 const ARTEFACTS: &str = "/artefacts";
 const BAYPLAN: &str = "/usr/bin/bayplan";
-/// Where the lab has put containerd 2, if that is asked for (`--containerd 2`).
-const CONTAINERD_2: &str = "/usr/bin/containerd-2";
+/// Where the lab has put another containerd, if one is asked for (`--containerd 2`).
+const CONTAINERD_GIVEN: &str = "/usr/bin/containerd-given";
 
 /// Holds 1 MB of memory that it has written to, in more than one process.
 const COMMAND: [&str; 4] = [
@@ -132,9 +132,9 @@ fn run(parts: &[String]) -> anyhow::Result<bool> {
         package::install()?;
         println!("the package is installed");
     }
-    let containerd_2 = Path::new(CONTAINERD_2);
-    let programs = match containerd_2.is_dir() {
-        true => Programs::of_dir(containerd_2),
+    let given = Path::new(CONTAINERD_GIVEN);
+    let programs = match given.is_dir() {
+        true => Programs::of_dir(given),
         false => Programs::installed()?,
     };
     let bayplan = Path::new(BAYPLAN);

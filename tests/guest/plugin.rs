@@ -1,4 +1,4 @@
-//! Bayplan as a plugin of the guest's containerd, 2 with `--containerd 2`, with cgroup v2. With the guest's own one (1.7, NRI 0.6) these tests have not been run.
+//! Bayplan as a plugin of a containerd with cgroup v2: 2 with `--containerd 2`, 1.7 with `--containerd 1.7`. The guest's own one (1.6) has no NRI.
 
 use anyhow::ensure;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};

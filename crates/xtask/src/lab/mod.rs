@@ -90,8 +90,8 @@ struct Asked {
     limits: Limits,
     suite: Suite,
     package: Option<PathBuf>,
-    /// Containerd 2 is there beside the guest's own, and is used instead.
-    has_containerd_2: bool,
+    /// The series of a containerd that is there beside the guest's own, and is used instead.
+    containerd: Option<&'static str>,
     args: Vec<String>,
 }
 
@@ -178,7 +178,7 @@ impl Asked {
             limits: LIMITS,
             suite: Suite::Guest,
             package: None,
-            has_containerd_2: false,
+            containerd: None,
             args: Vec::new(),
         };
         let (mut whole, mut silent) = (None, None);
@@ -203,7 +203,7 @@ impl Asked {
                     asked.suite = Suite::Reenact(names.to_owned());
                     asked.limits = REENACT_LIMITS;
                 }
-                "--containerd" => asked.has_containerd_2 = is_series_2(value()?)?,
+                "--containerd" => asked.containerd = Some(find_series(value()?)?),
                 "--package" => asked.package = Some(value()?.into()),
                 _ => bail!("what is {option}? See `cargo xtask help`"),
             }
@@ -222,26 +222,23 @@ impl Asked {
     }
 }
 
-fn is_series_2(series: &str) -> anyhow::Result<bool> {
-    match series {
-        "1.7" => Ok(false),
-        "2" => Ok(true),
-        _ => bail!("`{series}` is no series of containerd; there are 1.7 and 2"),
-    }
+fn find_series(series: &str) -> anyhow::Result<&'static str> {
+    let found = ["1.7", "2"].into_iter().find(|it| *it == series);
+    found.with_context(|| format!("`{series}` is no series of containerd; there are 1.7 and 2"))
 }
 
-/// Programs of containerd 2, with the names that they have below `/usr/bin`.
-fn containerd_2() -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+/// Programs of a series of containerd, with the names that they have below `/usr/bin`.
+fn containerd_of(series: &str) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
     let built = |name: &str| {
         built_dir(name).with_context(|| {
-            format!("{name} was not built; tests/critest/run --containerd 2 --rounds direct --build-only does")
+            format!("{name} was not built; tests/critest/run --containerd {series} --rounds direct --build-only does")
         })
     };
-    let (containerd, runc) = (built("containerd-2")?, built("runc")?);
+    let (containerd, runc) = (built(&format!("containerd-{series}"))?, built("runc")?);
     Ok(vec![
-        ("containerd-2/containerd", containerd.join("containerd")),
-        ("containerd-2/containerd-shim-runc-v2", containerd.join("containerd-shim-runc-v2")),
-        ("containerd-2/runc", runc.join("runc")),
+        ("containerd-given/containerd", containerd.join("containerd")),
+        ("containerd-given/containerd-shim-runc-v2", containerd.join("containerd-shim-runc-v2")),
+        ("containerd-given/runc", runc.join("runc")),
     ])
 }
 
@@ -302,9 +299,10 @@ impl Asked {
             }
         };
         programs.push(("bayplan".to_owned(), built.bayplan.clone()));
-        if self.has_containerd_2 || matches!(self.suite, Suite::Reenact(_)) {
-            let of_2 = containerd_2()?.into_iter();
-            programs.extend(of_2.map(|(name, file)| (name.to_owned(), file)));
+        let is_scenario = matches!(self.suite, Suite::Reenact(_));
+        if let Some(series) = self.containerd.or(is_scenario.then_some("2")) {
+            let given = containerd_of(series)?.into_iter();
+            programs.extend(given.map(|(name, file)| (name.to_owned(), file)));
         }
         Ok((programs, command))
     }

@@ -68,8 +68,8 @@ fn there() -> Programs {
     Programs {
         bayplan: at("bayplan"),
         kubelet: at("kubelet"),
-        containerd: at("containerd-2"),
-        runc: at("containerd-2"),
+        containerd: at("containerd-given"),
+        runc: at("containerd-given"),
         unpacked: at("unpacked"),
         inside: at("xtask"),
     }
