@@ -34,9 +34,9 @@ const BORROW: &str = "bestEffort: {borrow: true}\n";
 const NODE_PERCENT: f64 = 30.0;
 const BUDGET: &str = "bestEffort: {nodePercent: 30, growthPercent: 20}\n";
 /// Loans that end. After each the daemon is started anew, because it lends less often to a holder that has wanted its CPUs back.
-const LOANS: usize = 3;
-/// Half a minute without use comes before a loan, and an emulated machine is slow.
-const LOAN_LIMIT: Duration = Duration::from_secs(180);
+const LOANS: usize = 2;
+/// Half a minute without use comes before a loan, and on an emulated machine the kernel's own work takes more of a CPU.
+const LOAN_LIMIT: Duration = Duration::from_secs(400);
 /// Over which CPU time is compared with the limit.
 const MEASURED: Duration = Duration::from_secs(10);
 
@@ -104,13 +104,13 @@ fn a_budget_follows(node: &mut Node, hardware: &Hardware) -> anyhow::Result<()> 
     std::thread::sleep(MEASURED);
     let beside = watched(&hog)?;
     drop(busy);
-    std::thread::sleep(MEASURED);
-    let again = watched(&hog)?;
+    let grown = || Ok(budget(&hog)?.filter(|it| *it > beside + 0.5));
+    let again = wait_for("the budget to grow again", LIMIT, grown)?;
     println!(
         "  of {whole} CPUs {mark:.1} may be busy: {alone:.2} for the hog, {beside:.2} beside two busy processes, then {again:.2}"
     );
     ensure!(alone <= mark && again <= mark, "more than is left of {mark}");
-    ensure!(beside + 0.5 < alone.min(again), "the budget does not follow two processes");
+    ensure!(beside + 0.5 < alone, "the budget does not follow two processes");
     node.reconfigure("")?;
     wait_for("no limit", LIMIT, || Ok(budget(&hog)?.is_none().then_some(())))
 }
