@@ -16,6 +16,7 @@ mod accepted;
 mod engine;
 mod examples;
 mod helm;
+mod interrupted;
 mod metrics;
 #[allow(dead_code, reason = "the daemon's tests use more of it")]
 #[path = "../daemon/node.rs"]
@@ -28,6 +29,7 @@ mod storm;
 mod webhook;
 #[allow(dead_code, reason = "the crowd's tests use more of it")]
 mod world;
+mod write_relay;
 
 use std::time::{Duration, Instant};
 
@@ -57,6 +59,7 @@ async fn the_agent_configures_its_node_and_no_other() {
     publishing::the_node_is_published_and_withdrawn(&mut world).await;
     metrics::scrapers_have_what_the_cluster_lets_them(&mut world).await;
     nothing_changes_without_api_server_or_agent(&mut world).await;
+    interrupted::interrupted_writes_change_nothing_and_are_made_up_for(&mut world).await;
 }
 
 async fn bad_objects_are_conditions(world: &mut World) {

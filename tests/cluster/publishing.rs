@@ -6,12 +6,13 @@ use serde_json::{Value as Json, json};
 
 use crate::world::World;
 
-const OWN: &str = "/api/v1/nodes/n1";
+pub(crate) const OWN: &str = "/api/v1/nodes/n1";
 const OWN_STATUS: &str = "/api/v1/nodes/n1/status";
-const TOPOLOGY: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/n1";
+pub(crate) const TOPOLOGY: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies/n1";
 /// As Koordinator's scheduler reads it.
 const TOPOLOGY_READ: &str = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1";
-const FEATURES: &str = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/bayplan-system/nodefeatures/n1";
+pub(crate) const FEATURES: &str =
+    "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/bayplan-system/nodefeatures/n1";
 /// Of no pods.
 const EMPTY: &str = "pfp0v001ef46db3751d8e999";
 

@@ -35,7 +35,7 @@ const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: 
 /// The agent's service account.
 const AGENT: &str = "bayplan-agent";
 pub(crate) const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
-const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
+pub(crate) const NODES: &str = "/apis/bayplan.dev/v1alpha1/bayplannodes";
 /// Far beyond anything that is waited for.
 const STUCK: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
@@ -167,9 +167,14 @@ impl World {
     }
 
     pub(crate) async fn restart_agent(&mut self) {
+        self.restart_agent_by(&self.servers.address()).await;
+    }
+
+    /// The same with another address of the API server.
+    pub(crate) async fn restart_agent_by(&mut self, address: &str) {
         self.kill_agent();
         let file = self.servers.path("agent.kubeconfig");
-        fs::write(&file, kubeconfig(&self.servers.address(), &self.tokens[0])).unwrap();
+        fs::write(&file, kubeconfig(address, &self.tokens[0])).unwrap();
         let log =
             fs::File::options().create(true).append(true).open(self.servers.path("agent.log"));
         let mut command = Command::new(DAEMON);
@@ -430,6 +435,11 @@ impl World {
         let file = self.servers.path(&format!("{account}.kubeconfig"));
         fs::write(&file, kubeconfig(&self.servers.address(), &token)).unwrap();
         file
+    }
+
+    /// A client with the agent's rights.
+    pub(crate) async fn client_as_agent(&self) -> Client {
+        client(&self.servers.address(), &self.tokens[0]).await
     }
 
     pub(crate) async fn as_agent(&self, method: &str, path: &str, body: Json) -> (u16, String) {

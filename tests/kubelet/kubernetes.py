@@ -9,15 +9,15 @@ from build import FLAGS
 class Release:
     version: str
     worlds: tuple  # in which it is run
-    has: frozenset  # which of these it has by default: in-place resize, pod-level resources, their resize
+    has: frozenset  # which of these it has by default: in-place resize, pod-level resources, their resize, kubelet's PodsAPI; or that it lacks the last
 
 
-RESIZE, POD_LEVEL, POD_LEVEL_RESIZE = "resize", "pod level", "pod-level resize"
+RESIZE, POD_LEVEL, POD_LEVEL_RESIZE, PODS_API, NO_PODS_API = "resize", "pod level", "pod-level resize", "PodsAPI", "no PodsAPI"
 # The oldest that Bayplan works with, one in which pods are resized in place by default, and the newest. What kube-apiserver adds is the same in all.
 RELEASES = {
-    "1.31": Release("1.31.0", ("standalone",), frozenset()),
-    "1.34": Release("1.34.4", ("standalone", "api"), frozenset([RESIZE, POD_LEVEL])),
-    "1.37": Release("1.37.2", ("api",), frozenset([RESIZE, POD_LEVEL, POD_LEVEL_RESIZE])),
+    "1.31": Release("1.31.0", ("standalone",), frozenset([NO_PODS_API])),
+    "1.34": Release("1.34.4", ("standalone", "api"), frozenset([RESIZE, POD_LEVEL, NO_PODS_API])),
+    "1.37": Release("1.37.2", ("api",), frozenset([RESIZE, POD_LEVEL, POD_LEVEL_RESIZE, PODS_API])),
 }
 ETCD = "3.6.16"
 # For the chart, in ../cluster.

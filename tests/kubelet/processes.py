@@ -25,6 +25,11 @@ API = "https://127.0.0.1:6443"
 # Kubelet's port without authentication; nothing else is in its network.
 READ_ONLY = "http://127.0.0.1:10255"
 MANIFESTS = Path("/var/lib/kubelet/manifests")
+# Of kubelet's PodsAPI, from 1.37 on; where Bayplan looks for it by itself.
+PODS_SOCKET = "/var/lib/kubelet/pods-api/pods-api.sock"
+# Classes that a test can ask for, by the microseconds that a CPU of theirs may take to wake up: of all that a class says every machine has this.
+CPU_CLASSES = {"prompt": "10", "performance": "20"}
+LATENCIES = "devices/system/cpu/cpu[0-9]*/power/pm_qos_resume_latency_us"
 READY = 60
 
 # They belong to the whole machine, whichever namespace one is in; kubelet gets plain files in their place.
@@ -60,6 +65,18 @@ def make_surroundings(work):
             if (hierarchy / name).exists():
                 (group / name).write_text((hierarchy / name).read_text())
     MANIFESTS.mkdir(parents=True)
+
+
+def latencies():
+    """How long each CPU of the machine may take to wake up, by the kernel's file."""
+    return {it: it.read_text() for it in Path("/sys").glob(LATENCIES)}
+
+
+def put_back(before):
+    """Undoes what a round that was cut off has left in these files."""
+    for path, text in before.items():
+        if path.read_text() != text:
+            path.write_text(text)
 
 
 def signal_and_wait(name, process, number, limit=60):
@@ -107,9 +124,20 @@ class Bayplan:
         # Where kubelet finds its runtime.
         self.endpoint = node.RUNTIME if self.is_plugin else node.BAYPLAN
         self.config = work / "bayplan.yaml"
-        config = node.BAYPLAN_CONFIG.format(socket=node.BAYPLAN, runtime=node.RUNTIME, metrics=node.METRICS, work=work)
-        self.config.write_text(config + ("frontEnd: nri\n" if self.is_plugin else ""))
+        self.write_config(PODS_SOCKET)
         self.open()
+
+    def write_config(self, pods_socket):
+        self.pods_socket = pods_socket
+        config = node.BAYPLAN_CONFIG.format(socket=node.BAYPLAN, runtime=node.RUNTIME, metrics=node.METRICS, work=self.work)
+        classes = {name: {"maxLatency": f"{latency}us"} for name, latency in CPU_CLASSES.items()}
+        config += f"kubelet: {{podsSocket: {pods_socket}}}\ncpuClasses: {json.dumps({'classes': classes})}\n"
+        self.config.write_text(config + ("frontEnd: nri\n" if self.is_plugin else ""))
+
+    def ask_pods_at(self, socket_path):
+        """From now on kubelet's PodsAPI is looked for there."""
+        self.write_config(socket_path)
+        self.restart()
 
     def open(self):
         """`systemctl start` of both units."""
@@ -172,6 +200,9 @@ class Bayplan:
 
     def status(self):
         return json.loads(self.ask("status", "-o", "json"))
+
+    def explain(self, name):
+        return json.loads(self.ask("explain", name, "-o", "json"))
 
     def is_rebalancer_paused(self):
         return json.loads(self.ask("rebalance", "status", "-o", "json"))["is_paused"]

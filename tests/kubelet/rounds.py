@@ -27,7 +27,7 @@ START_LIMIT = 240
 
 def run_round(described):
     """Runs the round that `described` describes, and gives what came of its tests; its work directory then has the logs."""
-    before = isolated.control_groups(CONTROL_GROUPS)
+    before, latencies = isolated.control_groups(CONTROL_GROUPS), processes.latencies()
     process = isolated.start(__file__, described)
     results = Path(described["work"], "results.json")
     limit = START_LIMIT + 2 * TEST_LIMIT * len(described["tests"])
@@ -39,6 +39,7 @@ def run_round(described):
         process.kill()
         process.wait()
         isolated.remove_control_groups(CONTROL_GROUPS, before)
+        processes.put_back(latencies)
     if code != 0:
         raise Failure(f"the round {described['name']} came to no end")
     return json.loads(results.read_text())

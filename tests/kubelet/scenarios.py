@@ -8,9 +8,10 @@ from typing import Callable
 
 import node
 import pod_level
+import pods_api
 import processes
 import witness
-from kubernetes import POD_LEVEL, POD_LEVEL_RESIZE, RESIZE
+from kubernetes import NO_PODS_API, POD_LEVEL, POD_LEVEL_RESIZE, PODS_API, RESIZE
 from pods import STUBBORN, best_effort, burstable, guaranteed, pod
 from world import check, is_running, wait, waiting_message
 
@@ -429,7 +430,7 @@ def mirrored(world):
 class Scenario:
     name: str
     run: Callable
-    needs: str = ""  # what a release has to have; what is resized, or shown by kube-apiserver (api), needs that as well
+    needs: str = ""  # what a release has to have; what is resized, annotated while it runs, or shown by kube-apiserver (api), needs that as well
 
 
 SCENARIOS = [
@@ -456,6 +457,11 @@ SCENARIOS = [
     Scenario("huge pages of silent containers are counted once", pod_level.huge_pages, POD_LEVEL),
     Scenario("a pod's own figure is resized in place, and back", pod_level.resized, POD_LEVEL_RESIZE),
     Scenario("a container is resized within the pod's figure", pod_level.resized_within, POD_LEVEL_RESIZE),
+    Scenario("requests, extended resources, owner and priority are known exactly", pods_api.exact, PODS_API),
+    Scenario("a CPU has the class of the profile that its container requests", pods_api.profile, PODS_API),
+    Scenario("a class that is changed by annotation holds without a restart", pods_api.live, PODS_API),
+    Scenario("kubelet's PodsAPI is stuck, slow and away", pods_api.trouble, PODS_API),
+    Scenario("requests without kubelet's PodsAPI are those of CRI or of an annotation", pods_api.estimated, NO_PODS_API),
     Scenario("a pod is resized in place, and back", resized, RESIZE),
     Scenario("a resize that is refused is told", resize_refused, RESIZE),
     Scenario("a static pod has one mirror and one container", mirrored, "api"),
@@ -467,5 +473,5 @@ MOVES_KUBELET = [there_and_back, leaves]
 
 
 def is_possible(scenario, has_api, release):
-    needs_api = scenario.needs in ("api", RESIZE, POD_LEVEL_RESIZE)
+    needs_api = scenario.needs in ("api", RESIZE, POD_LEVEL_RESIZE, PODS_API)
     return (has_api or not needs_api) and (scenario.needs in ("", "api") or scenario.needs in release.has)

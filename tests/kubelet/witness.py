@@ -95,6 +95,11 @@ def huge_pages(group):
     return int(file.read_text()) if file.exists() else None
 
 
+def wake_up_latency(cpu):
+    """Microseconds that a CPU may take to wake up, as the kernel says them; `0`: as many as it likes."""
+    return Path(f"/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us").read_text().strip()
+
+
 def confined():
     """Every process of a container or sandbox that may not be everywhere where kubelet's root may."""
     suffix = ".effective" if is_cgroup_v2() else ""

@@ -123,13 +123,15 @@ class World:
         wait(f"the end of {name}", lambda: self.pod(name) is None and id_ not in witness.groups())
 
     def clear(self):
-        """Removes all pods with kubelet where it was at first and Bayplan placing, and tells what is left of them anywhere."""
+        """Removes all pods with kubelet and its sockets where they were at first and Bayplan placing, and tells what is left of them anywhere."""
         if not self.bayplan.is_running():
             self.bayplan.open()
         if self.bayplan.status()["mode"] != "placing":
             self.bayplan.ask("resume", "--yes")
         if self.bayplan.is_rebalancer_paused():
             self.bayplan.ask("rebalance", "resume")
+        if self.bayplan.pods_socket != processes.PODS_SOCKET:
+            self.bayplan.ask_pods_at(processes.PODS_SOCKET)
         if self.kubelet.socket != self.bayplan.endpoint:
             self.kubelet.point_at(self.bayplan.endpoint)
             self.kubelet.restart()
