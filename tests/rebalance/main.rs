@@ -130,7 +130,6 @@ fn check_parts() -> (Vec<&'static str>, String) {
         let is_new =
             |miss: &Miss| !whole.iter().any(|it| it.suite == miss.suite && it.goal == miss.goal);
         let broken: Vec<String> = broken.filter(is_new).map(|miss| miss.to_string()).collect();
-        println!("without {name}: {}", broken.join("; "));
         told += &format!("without {name}\n{}{}\n\n", table::render(&scores), broken.join("\n"));
         if broken.is_empty() {
             unneeded.push(name);

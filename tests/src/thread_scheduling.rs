@@ -16,13 +16,16 @@ pub const CONFIG: &str = "schedulingClasses:
 permissions: [{namespaces: [fast], allow: [scheduling-class=first]}]
 ";
 
-/// A real-time class where a rule and the kernel allow it, and not where one of them does not; other numbers in any case.
+/// A real-time class where a rule and the kernel allow it, and not where one of them does not; other numbers in any case. Containerd 1.7 leaves all of it out.
 ///
 /// # Errors
 /// What is not so.
 pub fn play(node: &mut Node) -> anyhow::Result<()> {
     let is_refused = Path::new("/sys/fs/cgroup/cpu/cpu.rt_runtime_us").exists();
     let first = if is_refused { "SCHED_OTHER 0" } else { "SCHED_FIFO 7" };
+    let runtime = node.status()?.front_end.and_then(|it| it.runtime).unwrap_or_default();
+    let leaves_out =
+        runtime.trim_start_matches("containerd ").trim_start_matches('v').starts_with("1.");
     for (namespace, class, expected) in [
         ("fast", "first", &*format!("{first}, nice 0, best-effort: prio 2")),
         ("default", "first", "SCHED_OTHER 0, nice 0, none: prio 0"),
@@ -33,6 +36,7 @@ pub fn play(node: &mut Node) -> anyhow::Result<()> {
         pod.annotations = vec![("bayplan.dev/scheduling-class".into(), class.into())];
         let placed = node.launch(&pod, &ContainerSpec::burstable("app", 100))?;
         let found = scheduling_of(placed.pid)?;
+        let expected = if leaves_out { "SCHED_OTHER 0, nice 0, none: prio 0" } else { expected };
         ensure!(found == expected, "{namespace} {class}: {found}, not {expected}");
         println!("{namespace} {class}: {found}");
         node.end_pods()?;
