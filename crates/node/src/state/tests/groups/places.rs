@@ -51,7 +51,7 @@ fn groups_are_balanced_over_numa_nodes() {
 }
 
 /// A network card of this name on a NUMA node of `N4C16`.
-fn card(name: &str, node: u32) -> Device {
+pub(super) fn card(name: &str, node: u32) -> Device {
     let cpus = ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"];
     Device {
         address: format!("0000:0{node}:00.0").parse().unwrap(),
@@ -544,4 +544,32 @@ fn containers_of_no_group_go_where_koordinator_says() {
         told.push(node.create(&[name, "2000", "Guaranteed", word]));
     }
     expect!["on 4,12, on 2,10, on 6,14, on 5,13"].assert_eq(&told.join(", "));
+}
+
+/// While a container is being created its class of scheduling is the one that its pod names, or that of its group.
+#[test]
+fn a_class_of_scheduling_is_known_before_the_container_is_made() {
+    let scheduling_class = Some("of-group".to_owned());
+    let types = [GroupType { scheduling_class, ..kind("web", requests(1, 4)) }];
+    let mut node = started(N4C16, &types);
+    let group = ("bayplan.dev/group", "web");
+    let own = ("bayplan.dev/scheduling-class", "own");
+    for (ticket, annotations, expected) in [
+        (1, vec![group], Some("of-group")),
+        (2, vec![group, own], Some("own")),
+        (3, vec![own], Some("own")),
+        (4, vec![], None),
+    ] {
+        let mut spec = new_container(&format!("p{ticket}"), "c", 0, 0);
+        spec.resources = resources(500);
+        let annotations = annotations.into_iter().map(|(key, value)| (key.into(), value.into()));
+        spec.pod.annotations = annotations.collect();
+        let ticket = Ticket(ticket);
+        node.step(Event::Admit(ticket, Box::new(spec)));
+        let Answer::SchedulingClass(named) = node.step(Event::SchedulingClass(ticket)) else {
+            unreachable!("no class")
+        };
+        assert_eq!(named.as_deref(), expected);
+        node.step(Event::CreateEnded(ticket, CreateOutcome::Failed));
+    }
 }
