@@ -13,6 +13,7 @@ mod other_types;
 mod places;
 mod scenarios;
 mod sizes;
+mod wishes;
 
 use super::*;
 use crate::groups::{

@@ -51,7 +51,7 @@ fn groups_are_balanced_over_numa_nodes() {
 }
 
 /// A network card of this name on a NUMA node of `N4C16`.
-fn card(name: &str, node: u32) -> Device {
+pub(super) fn card(name: &str, node: u32) -> Device {
     let cpus = ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"];
     Device {
         address: format!("0000:0{node}:00.0").parse().unwrap(),

@@ -271,3 +271,105 @@ fn slots_are_given_back_when_their_container_ends() {
         "#]],
     );
 }
+
+/// Two CPUs are on two cores where they are to be spread, and on one where not.
+#[test]
+fn balloons_are_spread_over_cores_or_packed() {
+    let spread = CpuWishes { packing: Packing::Spread, ..CpuWishes::default() };
+    check(
+        N4C16,
+        &[
+            GroupType { cpus: spread, ..kind("spread", requests(2, 2)) },
+            kind("pack", requests(2, 2)),
+        ],
+        &["n/a/c 2000 bayplan.dev/group=spread", "n/b/c 2000 bayplan.dev/group=pack"],
+        expect![],
+    );
+}
+
+/// The node of a device is left to the type that is near it, although others come first: they are far from it.
+#[test]
+fn balloons_leave_the_node_of_a_device_to_those_near_it() {
+    let near = GroupPlace { near: vec!["eth2".to_owned()], ..GroupPlace::default() };
+    let far = GroupPlace { far: vec!["eth2".to_owned()], ..GroupPlace::default() };
+    let types = [
+        GroupType { place: near, ..kind("device", requests(4, 4)) },
+        GroupType { place: far, ..kind("other", requests(4, 4)) },
+    ];
+    let mut node = started(N4C16, &types);
+    node.state.devices = [super::places::card("eth2", 2)].into();
+    let mut told = String::new();
+    for (name, of) in [("a", "other"), ("b", "other"), ("c", "device"), ("d", "other")] {
+        let (name, of) = (format!("n/{name}/c"), format!("bayplan.dev/group={of}"));
+        told.push_str(&format!("{name} {of}: {}\n", node.create(&[&name, "4000", &of])));
+    }
+    expect![].assert_eq(&told);
+}
+
+/// Of an L2 cache of four cores, members share what no other balloon has: four CPUs, three once another has one, two once that has grown.
+#[test]
+fn balloons_share_idle_cpus_of_an_l2_cache() {
+    let shares_idle = Some(Level::L2);
+    let shares = || CpuWishes { shares_idle, ..CpuWishes::default() };
+    check(
+        ("pack:1 numa:1 l2:4 core:4 pu:1 mem:8", "0"),
+        &[
+            GroupType { cpus: shares(), ..kind("idle", requests(1, 4)) },
+            kind("plain", requests(1, 4)),
+        ],
+        &[
+            "n/a/c 4000 bayplan.dev/group=plain",
+            "n/b/c 1000 bayplan.dev/group=idle",
+            "show",
+            "n/c/c 1000 bayplan.dev/group=plain",
+            "show",
+            "n/d/c 1000 bayplan.dev/group=plain",
+            "show",
+            "-n/c/c",
+            "-n/d/c",
+        ],
+        expect![],
+    );
+}
+
+/// Two dynamic pools with one request each; the busier one grows. Differs on purpose from dynamic-pools: CPUs that no pool uses are not divided among them but stay shared, so what changes
+/// is one pool, not the place of all of them.
+#[test]
+fn dynamic_pools_grow_where_members_are_busy() {
+    let follows = Some(Follow::default());
+    let pool = |name| GroupType { follows: follows.clone(), ..kind(name, requests(1, 6)) };
+    check(
+        N4C16,
+        &[pool("one"), pool("two")],
+        &[
+            "n/a/c 1000 dynamic-pool.dynamic-pools.cri-resource-manager.intel.com=one",
+            "n/b/c 1000 dynamic-pool.dynamic-pools.cri-resource-manager.intel.com=two",
+            "n/x/c 100",
+            "use 10 n/a/c=3000 n/b/c=200",
+            "show",
+            "use 100 n/a/c=100 n/b/c=3000",
+            "show",
+            "-n/a/c",
+        ],
+        expect![],
+    );
+}
+
+/// A pool has what its members request, rounded up; one without members has nothing. Differs on purpose from dynamic-pools: a container that requests more than is there is refused and
+/// changes no pool, instead of taking CPUs from all others.
+#[test]
+fn dynamic_pools_have_what_is_requested() {
+    check(
+        N4C16,
+        &[kind("one", requests(0, 0)), kind("two", requests(0, 0))],
+        &[
+            "n/a/c 1500 bayplan.dev/group=one",
+            "n/b/c 700 bayplan.dev/group=one",
+            "n/c/c 8000 bayplan.dev/group=two",
+            "n/d/c 4000 bayplan.dev/group=one",
+            "-n/c/c",
+            "n/d/c 4000 bayplan.dev/group=one",
+        ],
+        expect![],
+    );
+}
