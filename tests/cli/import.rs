@@ -52,8 +52,8 @@ fn pods(config: &str) -> String {
              spec: {{containers: [{{name: c, resources: {resources}}}]}}\n---\n"
         )
     };
-    let config: serde_yaml::Value = serde_yaml::from_str(config).unwrap();
-    let types = config["groups"].as_sequence().cloned().unwrap_or_default();
+    let config: serde_json::Value = serde_yaml::from_str(config).unwrap();
+    let types = config["groups"].as_array().cloned().unwrap_or_default();
     let names = types.iter().map(|it| it["name"].as_str().unwrap());
     let members = names.map(|it| pod(&format!("in-{it}"), "default", it, "{requests: {cpu: 1}}"));
     let others = [

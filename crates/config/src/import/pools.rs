@@ -85,7 +85,8 @@ fn pod_pools(walk: &mut Walk<'_>, place: &Place, node: &Node) {
         let place = place.writing(next_group(walk));
         walk.keys(POD_POOL, &place, item);
         if is_made_late(item) && is_balanced(item) {
-            let why = "Pods are rather in different pools, which there are all there from the start.";
+            let why =
+                "Pods are rather in different pools, which there are all there from the start.";
             walk.put(place.target("instances.preferNew"), Yaml::text("true"), why);
         }
         if let Some(most) = scalar(item, "MaxPods").filter(|it| *it != "0") {

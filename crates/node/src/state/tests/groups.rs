@@ -169,7 +169,10 @@ impl Node {
     }
 
     fn resize(&mut self, id: &str, milli: i64) -> String {
-        match self.step(Event::Resize(id.to_owned(), resources(milli))) {
+        let had = self.state.containers[&self.state.by_runtime_id[id]].spec.resources;
+        let (memory_limit, oom_score_adj) = (had.memory_limit, had.oom_score_adj);
+        let wanted = Resources { memory_limit, oom_score_adj, ..resources(milli) };
+        match self.step(Event::Resize(id.to_owned(), wanted)) {
             Answer::Admission(Admission::Refuse(why)) => {
                 why.split("; `bayplan").next().unwrap().to_owned()
             }

@@ -19,7 +19,16 @@ fn balloons_show_one_thread_of_each_core_to_members_that_ask_for_it() {
             "-n/a/c",
             "-n/b/c",
         ],
-        expect![],
+        expect![[r#"
+            n/a/c 3000 bayplan.dev/group=six: on 2-3,10-11
+            n/b/c 3000 bayplan.dev/group=six hide-hyperthreads.resource-policy.nri.io=true: on 1-3
+            n/c/c 3000 bayplan.dev/group=six: on 4-5,12-13
+              six[0] : 1-3,9-11, n/a/c on 1-3,9-11, n/b/c on 1-3
+              six[1] : 4-5,12-13, n/c/c on 4-5,12-13
+            -n/a/c: gone
+            -n/b/c: gone
+              six[1] : 4-5,12-13, n/c/c on 4-5,12-13
+        "#]],
     );
 }
 
@@ -44,7 +53,18 @@ fn balloons_that_are_always_there_are_made_in_their_order() {
             "n/x/c 2000 Guaranteed",
             "n/b/c 4000 bayplan.dev/group=first",
         ],
-        expect![],
+        expect![[r#"
+              first[0] : 2-3,10-11
+              first[1] : 4-5,12-13
+              low[0] : 6-7,14-15
+            n/a/c 4000 bayplan.dev/group=last: bayplan: n/a/c refused: no group of `last` has room; a new last: needs 4 exclusive CPUs; 3 are free
+            n/x/c 2000 Guaranteed: on 1,9
+            n/b/c 4000 bayplan.dev/group=first: on 2-3,10-11
+              first[0] : 2-3,10-11, n/b/c on 2-3,10-11
+              first[1] : 4-5,12-13
+              low[0] : 6-7,14-15
+              n/x/c on 1,9
+        "#]],
     );
 }
 
@@ -62,7 +82,17 @@ fn balloons_do_not_grow_for_the_system() {
             "kube-system/c/c 1500 bayplan.dev/group=web",
             "~kube-system/a/c 2500",
         ],
-        expect![],
+        expect![[r#"
+            kube-system/a/c 1500: on 0
+            kube-system/b/c 3000 Guaranteed: on 0
+            n/x/c 2000 Guaranteed: on 1,9
+            kube-system/c/c 1500 bayplan.dev/group=web: on 2,10
+            ~kube-system/a/c 2500: resized
+              web[0] : 2,10, kube-system/c/c on 2,10
+              kube-system/a/c on 0
+              kube-system/b/c on 0
+              n/x/c on 1,9
+        "#]],
     );
 }
 
@@ -72,11 +102,7 @@ fn balloons_spread_pods_until_the_machine_is_full() {
     check(
         ("pack:1 numa:1 core:8 pu:1 mem:8", "0"),
         &[GroupType {
-            instances: Instances {
-                prefers_new: true,
-                spreads_pods: true,
-                ..Instances::default()
-            },
+            instances: Instances { prefers_new: true, spreads_pods: true, ..Instances::default() },
             ..kind("two", requests(2, 4))
         }],
         &[
@@ -87,7 +113,17 @@ fn balloons_spread_pods_until_the_machine_is_full() {
             "n/c/c0 2000 bayplan.dev/group=two",
             "n/d/c0 3000 bayplan.dev/group=two",
         ],
-        expect![],
+        expect![[r#"
+            n/a/c0 1000 bayplan.dev/group=two: on 1-2
+            n/a/c1 1000 bayplan.dev/group=two: on 3-4
+            n/b/c0 1000 bayplan.dev/group=two: on 5-6
+            n/b/c1 1000 bayplan.dev/group=two: on 1-2
+            n/c/c0 2000 bayplan.dev/group=two: on 3-4,7
+            n/d/c0 3000 bayplan.dev/group=two: bayplan: n/d/c0 refused: no group of `two` has room; two[1]: 6 CPUs would be requested of at most 4
+              two[0] : 1-2, n/a/c0 on 1-2, n/b/c1 on 1-2
+              two[1] : 3-4,7, n/a/c1 on 3-4,7, n/c/c0 on 3-4,7
+              two[2] : 5-6, n/b/c0 on 5-6
+        "#]],
     );
 }
 
@@ -107,7 +143,15 @@ fn balloons_on_a_machine_without_numa_nodes() {
             "~n/a/c 6000",
             "n/x/c 500",
         ],
-        expect![],
+        expect![[r#"
+            n/a/c 2000 bayplan.dev/group=one: on 1,9
+            n/b/c 2000 bayplan.dev/group=one: on 2,10
+            ~n/a/c 6000: resized
+            n/x/c 500: on 6-7,14-15
+              one[0] : 1,4-5,9,12-13, n/a/c on 1,4-5,9,12-13
+              one[1] : 2,10, n/b/c on 2,10
+              n/x/c on 6-7,14-15
+        "#]],
     );
 }
 
@@ -125,13 +169,26 @@ fn balloons_on_cpus_with_large_numbers() {
             "n/a/c 2000 bayplan.dev/group=one",
             "n/b/c 2000 bayplan.dev/group=one",
             "n/c/c 2000 bayplan.dev/group=one",
-            "n/d/c 512000 bayplan.dev/group=one",
+            "n/d/c 256000 bayplan.dev/group=one",
             "show",
             "-n/a/c",
             "-n/b/c",
             "-n/c/c",
             "-n/d/c",
         ],
-        expect![],
+        expect![[r#"
+            n/a/c 2000 bayplan.dev/group=one: on 512-513
+            n/b/c 2000 bayplan.dev/group=one: on 1024-1025
+            n/c/c 2000 bayplan.dev/group=one: on 1536-1537
+            n/d/c 256000 bayplan.dev/group=one: on 1-256
+              one[0] : 512-513, n/a/c on 512-513
+              one[1] : 1024-1025, n/b/c on 1024-1025
+              one[2] : 1536-1537, n/c/c on 1536-1537
+              one[3] : 1-256, n/d/c on 1-256
+            -n/a/c: gone
+            -n/b/c: gone
+            -n/c/c: gone
+            -n/d/c: gone
+        "#]],
     );
 }

@@ -22,7 +22,28 @@ fn guaranteed_containers_have_near_cpus_and_others_the_rest_of_the_machine() {
             "~n/b/c 2000",
             "-n/a/c",
         ],
-        expect![],
+        expect![[r#"
+            n/idle/c 0 BestEffort: on 1-7
+            n/share/c 500: on 1-7
+            n/a/c 2000 Guaranteed: on 1-2
+            n/b/c 4000 Guaranteed: on 4-7
+              n/a/c on 1-2
+              n/b/c on 4-7
+              n/idle/c on 3
+              n/share/c on 3
+            -n/share/c: gone
+            n/c/c 1000 Guaranteed: on 3
+              n/a/c on 1-2
+              n/b/c on 4-7
+              n/c/c on 3
+              n/idle/c on 0
+            n/d/c 1000 Guaranteed: bayplan: n/d/c refused: needs 1 exclusive CPU; 0 are free
+            ~n/b/c 2000: resized
+            -n/a/c: gone
+              n/b/c on 4-5
+              n/c/c on 3
+              n/idle/c on 1-2,6-7
+        "#]],
     );
 }
 
@@ -59,7 +80,22 @@ fn containers_of_a_namespace_share_its_part_of_the_machine() {
             "-c/p/c",
             "d/p/c 1000",
         ],
-        expect![],
+        expect![[r#"
+            a/p/c 2000 Guaranteed: on 1-3
+            a/q/c 0 BestEffort: on 1-3
+            b/p/c 500: on 4-6
+            c/p/c 500: on 4-6
+              zone[0] a: 1-3, a/p/c on 1-3, a/q/c on 1-3
+              zone[1] b: 4-6, b/p/c on 4-6, c/p/c on 4-6
+            -a/q/c: gone
+              zone[0] a: 1-3, a/p/c on 1-3
+              zone[1] b: 4-6, b/p/c on 4-6, c/p/c on 4-6
+            -b/p/c: gone
+            -c/p/c: gone
+            d/p/c 1000: on 4-6
+              zone[0] a: 1-3, a/p/c on 1-3
+              zone[1] d: 4-6, d/p/c on 4-6
+        "#]],
     );
 }
 
@@ -85,6 +121,19 @@ fn guaranteed_containers_own_cpus_in_the_part_of_their_namespace() {
             "~a/p/own 3000",
             "-a/p/own",
         ],
-        expect![],
+        expect![[r#"
+            a/p/own 2000 Burstable memory=1: on 1-2
+            a/p/share 500: on 0,3
+            a/q/idle 0 BestEffort: on 0,3
+            a/r/own 2000 Guaranteed: bayplan: a/r/own refused: no group of `zone` has room; a new zone: needs 4 exclusive CPUs; 3 are free
+              zone[0] a: 0-3, a/p/own on 1-2, a/p/share on 0,3, a/q/idle on 0,3
+            ~a/p/own 1000: resized
+              zone[0] a: 0-3, a/p/own on 0-3, a/p/share on 0-3, a/q/idle on 0-3
+            a/r/own 1000 Guaranteed: on 1
+            -a/p/share: gone
+            ~a/p/own 3000: resized
+            -a/p/own: gone
+              zone[0] a: 0-3, a/q/idle on 0,2-3, a/r/own on 1
+        "#]],
     );
 }

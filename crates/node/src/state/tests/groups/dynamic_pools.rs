@@ -20,7 +20,22 @@ fn dynamic_pools_grow_where_members_are_busy() {
             "show",
             "-n/a/c",
         ],
-        expect![],
+        expect![[r#"
+            n/a/c 1000 dynamic-pool.dynamic-pools.cri-resource-manager.intel.com=one: on 8
+            n/b/c 1000 dynamic-pool.dynamic-pools.cri-resource-manager.intel.com=two: on 1
+            n/x/c 100: on 2-3,10-11
+            use 10 n/a/c=3000 n/b/c=200: one[0] has 4, two[0] has 1
+              one[0] : 2-3,8,10, n/a/c on 2-3,8,10
+              two[0] : 1, n/b/c on 1
+              n/x/c on 11
+            use 100 n/a/c=100 n/b/c=3000: one[0] has 1, two[0] has 4
+              one[0] : 8, n/a/c on 8
+              two[0] : 1-2,9-10, n/b/c on 1-2,9-10
+              n/x/c on 3,11
+            -n/a/c: gone
+              two[0] : 1-2,9-10, n/b/c on 1-2,9-10
+              n/x/c on 3,11
+        "#]],
     );
 }
 
@@ -39,7 +54,15 @@ fn dynamic_pools_have_what_is_requested() {
             "-n/c/c",
             "n/d/c 4000 bayplan.dev/group=one",
         ],
-        expect![],
+        expect![[r#"
+            n/a/c 1500 bayplan.dev/group=one: on 1,9
+            n/b/c 700 bayplan.dev/group=one: on 1,8-9
+            n/c/c 9000 bayplan.dev/group=two: on 2-6,10-13
+            n/d/c 4000 bayplan.dev/group=one: bayplan: n/d/c refused: no group of `one` has room; a new one: needs 4 exclusive CPUs; 3 are free
+            -n/c/c: gone
+            n/d/c 4000 bayplan.dev/group=one: on 1-3,8-11
+              one[0] : 1-3,8-11, n/a/c on 1-3,8-11, n/b/c on 1-3,8-11, n/d/c on 1-3,8-11
+        "#]],
     );
 }
 
@@ -65,6 +88,19 @@ fn the_default_pool_is_for_containers_of_no_other() {
             "-n/d/c",
             "-n/b/c",
         ],
-        expect![],
+        expect![[r#"
+            batch/a/c 2000: on 1,9
+            n/b/c 0 BestEffort: on 8
+            n/d/c 2000 Guaranteed: on 2,8
+            n/e/c 1000 dynamic-pool.dynamic-pools.cri-resource-manager.intel.com=batch: on 1,9-10
+            kube-system/dns/c 100: on 0
+              batch[0] : 1,9-10, batch/a/c on 1,9-10, n/e/c on 1,9-10
+              default[0] : 2,8, n/b/c on 2,8, n/d/c on 2,8
+              kube-system/dns/c on 0
+            -n/d/c: gone
+            -n/b/c: gone
+              batch[0] : 1,9-10, batch/a/c on 1,9-10, n/e/c on 1,9-10
+              kube-system/dns/c on 0
+        "#]],
     );
 }

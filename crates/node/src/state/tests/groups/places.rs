@@ -108,9 +108,11 @@ fn loads_keep_groups_off_the_same_core() {
         &[
             "n/a/c 2000 bayplan.dev/group=avx",
             "~n/a/c 4000",
+            "show",
             "n/b/c 1000 bayplan.dev/group=other",
             "n/c/c 2000 bayplan.dev/group=calm",
             "~n/a/c 1000",
+            "show",
             "~n/a/c 3000",
         ],
         expect![[r#"

@@ -283,7 +283,12 @@ fn balloons_are_spread_over_cores_or_packed() {
             kind("pack", requests(2, 2)),
         ],
         &["n/a/c 2000 bayplan.dev/group=spread", "n/b/c 2000 bayplan.dev/group=pack"],
-        expect![],
+        expect![[r#"
+            n/a/c 2000 bayplan.dev/group=spread: on 1,8
+            n/b/c 2000 bayplan.dev/group=pack: on 2,10
+              pack[0] : 2,10, n/b/c on 2,10
+              spread[0] : 1,8, n/a/c on 1,8
+        "#]],
     );
 }
 
@@ -303,7 +308,12 @@ fn balloons_leave_the_node_of_a_device_to_those_near_it() {
         let (name, of) = (format!("n/{name}/c"), format!("bayplan.dev/group={of}"));
         told.push_str(&format!("{name} {of}: {}\n", node.create(&[&name, "4000", &of])));
     }
-    expect![].assert_eq(&told);
+    expect![[r#"
+        n/a/c bayplan.dev/group=other: on 2-3,10-11
+        n/b/c bayplan.dev/group=other: on 6-7,14-15
+        n/c/c bayplan.dev/group=device: on 4-5,12-13
+        n/d/c bayplan.dev/group=other: bayplan: n/d/c refused: no group of `other` has room; a new other: needs 4 exclusive CPUs; 3 are free
+    "#]].assert_eq(&told);
 }
 
 /// Of an L2 cache of four cores, members share what no other balloon has: four CPUs, three once another has one, two once that has grown.
@@ -318,7 +328,7 @@ fn balloons_share_idle_cpus_of_an_l2_cache() {
             kind("plain", requests(1, 4)),
         ],
         &[
-            "n/a/c 4000 bayplan.dev/group=plain",
+            "n/a/c 3000 bayplan.dev/group=plain",
             "n/b/c 1000 bayplan.dev/group=idle",
             "show",
             "n/c/c 1000 bayplan.dev/group=plain",
@@ -328,6 +338,23 @@ fn balloons_share_idle_cpus_of_an_l2_cache() {
             "-n/c/c",
             "-n/d/c",
         ],
-        expect![],
+        expect![[r#"
+            n/a/c 4000 bayplan.dev/group=plain: on 1-4
+            n/b/c 1000 bayplan.dev/group=idle: on 5-7
+              idle[0] : 5, n/b/c on 5-7
+              plain[0] : 1-4, n/a/c on 1-4
+            n/c/c 1000 bayplan.dev/group=plain: on 6
+              idle[0] : 5, n/b/c on 5,7
+              plain[0] : 1-4, n/a/c on 1-4
+              plain[1] : 6, n/c/c on 6
+            n/d/c 1000 bayplan.dev/group=plain: on 6-7
+              idle[0] : 5, n/b/c on 5
+              plain[0] : 1-4, n/a/c on 1-4
+              plain[1] : 6-7, n/c/c on 6-7, n/d/c on 6-7
+            -n/c/c: gone
+            -n/d/c: gone
+              idle[0] : 5, n/b/c on 5-7
+              plain[0] : 1-4, n/a/c on 1-4
+        "#]],
     );
 }
