@@ -70,7 +70,7 @@ fn the_demo_plays_with_the_groups_of_a_configuration() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     for sentence in [
         "== A pod names the group web.\n",
-        "  w group web[0]     has 8-9 with 2 members\n",
+        "  w group web[0]     has 7,38 with 2 members\n",
         "  s group slots[0]   has 5,37 with 1 members\n",
         "  slots-second is refused: ",
         "  0 of 8 containers moved.\n",

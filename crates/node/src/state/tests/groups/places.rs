@@ -129,6 +129,30 @@ fn loads_keep_groups_off_the_same_core() {
     );
 }
 
+/// Issue 34: a group had both threads of a core under one load while cores of other NUMA nodes were free, and when it shrank it kept them.
+#[test]
+fn a_group_of_loads_grows_into_another_numa_node_before_it_has_both_threads_of_a_core() {
+    let loads = vec![load("vector", Level::Core, true)];
+    check(
+        N4C16,
+        &[GroupType { loads, ..kind("avx", requests(1, 0)) }],
+        &[
+            "n/a/c 2000 bayplan.dev/group=avx",
+            "~n/a/c 4000",
+            "show",
+            "~n/a/c 8000",
+            "show",
+            "~n/a/c 10000",
+            "show",
+            "~n/a/c 7000",
+            "show",
+            "~n/a/c 1000",
+            "~n/a/c 3000",
+        ],
+        expect![],
+    );
+}
+
 /// The same by L2 caches, each of two cores: three groups with one CPU each are on three caches, and the fourth has to share one when all are taken.
 #[test]
 fn loads_keep_groups_off_the_same_cache() {
