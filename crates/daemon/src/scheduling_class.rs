@@ -53,11 +53,10 @@ pub(crate) fn check_realtime(config: &Config, kernel: &mut dyn Kernel) -> Option
     if names.is_empty() || config.front_end == FrontEnd::Cri || !groups_realtime_threads(kernel) {
         return None;
     }
-    let message = format!(
-        "containers of {} have no real-time policy: {REALTIME_REFUSED}",
-        names.join(", ")
-    );
-    let remedy = "use cgroup v2 and a kernel without CONFIG_RT_GROUP_SCHED, or a class without fifo and rr";
+    let message =
+        format!("containers of {} have no real-time policy: {REALTIME_REFUSED}", names.join(", "));
+    let remedy =
+        "use cgroup v2 and a kernel without CONFIG_RT_GROUP_SCHED, or a class without fifo and rr";
     Some(Finding::warning("schedulingClasses", message, remedy))
 }
 

@@ -86,7 +86,7 @@ fn pod_pools(walk: &mut Walk<'_>, place: &Place, node: &Node) {
         walk.keys(POD_POOL, &place, item);
         if is_made_late(item) && is_balanced(item) {
             let why =
-                "Pods are rather in different pools, which there are all there from the start.";
+                "Pods are rather in different pools: with podpools all are there from the start.";
             walk.put(place.target("instances.preferNew"), Yaml::text("true"), why);
         }
         if let Some(most) = scalar(item, "MaxPods").filter(|it| *it != "0") {

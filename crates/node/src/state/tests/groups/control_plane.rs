@@ -128,12 +128,12 @@ fn guaranteed_containers_own_cpus_in_the_part_of_their_namespace() {
             a/r/own 2000 Guaranteed: bayplan: a/r/own refused: no group of `zone` has room; a new zone: needs 4 exclusive CPUs; 3 are free
               zone[0] a: 0-3, a/p/own on 1-2, a/p/share on 0,3, a/q/idle on 0,3
             ~a/p/own 1000: resized
-              zone[0] a: 0-3, a/p/own on 0-3, a/p/share on 0-3, a/q/idle on 0-3
-            a/r/own 1000 Guaranteed: on 1
+              zone[0] a: 0-3, a/p/own on 1, a/p/share on 0,2-3, a/q/idle on 0,2-3
+            a/r/own 1000 Guaranteed: on 2
             -a/p/share: gone
-            ~a/p/own 3000: resized
+            ~a/p/own 3000: bayplan: a/p/own refused: the group has 2 CPUs to give, 3 are needed (`requests` in the configuration)
             -a/p/own: gone
-              zone[0] a: 0-3, a/q/idle on 0,2-3, a/r/own on 1
+              zone[0] a: 0-3, a/q/idle on 0-1,3, a/r/own on 2
         "#]],
     );
 }

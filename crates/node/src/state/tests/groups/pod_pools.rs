@@ -112,6 +112,18 @@ fn pools_for_which_there_is_no_room_are_made_later() {
             "show",
             "n/c/c 4000 bayplan.dev/group=dual",
         ],
-        expect![],
+        expect![[r#"
+            n/a/c 4000 bayplan.dev/group=dual: on 2-3,10-11
+            n/b/c 4000 bayplan.dev/group=dual: on 4-5,12-13
+            n/c/c 4000 bayplan.dev/group=dual: bayplan: n/c/c refused: no group of `dual` has room; a new dual: needs 4 exclusive CPUs; 3 are free
+            machine pack:2 numa:2 core:2 pu:2 mem:2: changed
+              dual[0] : 2-3,10-11, n/a/c on 2-3,10-11
+              dual[1] : 4-5,12-13, n/b/c on 4-5,12-13
+              dual[2] : 6-7,14-15
+            n/c/c 4000 bayplan.dev/group=dual: on 6-7,14-15
+              dual[0] : 2-3,10-11, n/a/c on 2-3,10-11
+              dual[1] : 4-5,12-13, n/b/c on 4-5,12-13
+              dual[2] : 6-7,14-15, n/c/c on 6-7,14-15
+        "#]],
     );
 }

@@ -339,22 +339,21 @@ fn balloons_share_idle_cpus_of_an_l2_cache() {
             "-n/d/c",
         ],
         expect![[r#"
-            n/a/c 4000 bayplan.dev/group=plain: on 1-4
-            n/b/c 1000 bayplan.dev/group=idle: on 5-7
-              idle[0] : 5, n/b/c on 5-7
-              plain[0] : 1-4, n/a/c on 1-4
-            n/c/c 1000 bayplan.dev/group=plain: on 6
-              idle[0] : 5, n/b/c on 5,7
-              plain[0] : 1-4, n/a/c on 1-4
-              plain[1] : 6, n/c/c on 6
-            n/d/c 1000 bayplan.dev/group=plain: on 6-7
-              idle[0] : 5, n/b/c on 5
-              plain[0] : 1-4, n/a/c on 1-4
-              plain[1] : 6-7, n/c/c on 6-7, n/d/c on 6-7
+            n/a/c 3000 bayplan.dev/group=plain: on 1-3
+            n/b/c 1000 bayplan.dev/group=idle: on 4-7
+              idle[0] : 4, n/b/c on 4-7
+              plain[0] : 1-3, n/a/c on 1-3
+            n/c/c 1000 bayplan.dev/group=plain: on 1-3,5
+              idle[0] : 4, n/b/c on 4,6-7
+              plain[0] : 1-3,5, n/a/c on 1-3,5, n/c/c on 1-3,5
+            n/d/c 1000 bayplan.dev/group=plain: on 6
+              idle[0] : 4, n/b/c on 4,7
+              plain[0] : 1-3,5, n/a/c on 1-3,5, n/c/c on 1-3,5
+              plain[1] : 6, n/d/c on 6
             -n/c/c: gone
             -n/d/c: gone
-              idle[0] : 5, n/b/c on 5-7
-              plain[0] : 1-4, n/a/c on 1-4
+              idle[0] : 4, n/b/c on 4-7
+              plain[0] : 1-3, n/a/c on 1-3
         "#]],
     );
 }
