@@ -59,6 +59,26 @@ fn the_demo_also_plays_on_other_machines() {
     }
 }
 
+#[test]
+fn the_demo_plays_with_the_groups_of_a_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    let text = "reservedCpus: \"0,32\"\ngroups:\n- {name: web, instances: {max: 1}, size: {requests: {min: 1}}}\n- {name: slots, size: {list: [\"5,37\"]}, inside: slots}\n";
+    std::fs::write(&path, text).unwrap();
+    let output = bayplan(&["demo", "--config", path.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for sentence in [
+        "== A pod names the group web.\n",
+        "  w group web[0]     has 7,38 with 2 members\n",
+        "  s group slots[0]   has 5,37 with 1 members\n",
+        "  slots-second is refused: ",
+        "  0 of 8 containers moved.\n",
+    ] {
+        assert!(text.contains(sentence), "{sentence}\nis missing in\n{text}");
+    }
+}
+
 /// A file system of three pages, unmounted when dropped.
 struct TinyDisk(tempfile::TempDir);
 

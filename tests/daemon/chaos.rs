@@ -16,14 +16,15 @@ mod quiet;
 
 use std::env;
 use std::panic::catch_unwind;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bayplan_daemon::config::Config;
+use bayplan_daemon::config::{Config, parse_config};
 
 use self::plan::{Form, Round, rounds};
 use self::play::Stage;
-use self::quiet::{check_panics, check_quiet, seats};
+use self::quiet::{GROUPS, check_panics, check_quiet, seats};
 use crate::node::{MACHINE, Node};
 
 /// Rounds that one node lives through.
@@ -48,6 +49,18 @@ fn compacting(config: &mut Config) {
     impatient(config);
     config.compaction.enabled = true;
     config.narrows_memory = true;
+}
+
+/// With types of groups beside.
+fn grouped(config: &mut Config) {
+    impatient(config);
+    config.groups = parse_config(Path::new("f"), GROUPS).unwrap().groups;
+}
+
+/// Both.
+fn grouped_and_compacting(config: &mut Config) {
+    compacting(config);
+    grouped(config);
 }
 
 fn number(name: &str, default: u64) -> u64 {
@@ -125,11 +138,17 @@ impl Drop for Teller<'_> {
 
 /// Gives how many calls went well, and how often the daemon was killed.
 async fn check_node(seed: u64, form: Form) -> (usize, usize) {
-    let rounds = rounds(seed, ROUNDS_PER_NODE, form);
+    let has_groups = seed.is_multiple_of(2);
+    let rounds = rounds(seed, ROUNDS_PER_NODE, form, has_groups);
     let mut teller = Teller { seed, form, played: &rounds, begun: 0 };
     let mut node = Node::without_daemon(MACHINE);
     let compacts = form == Form::Here && seed.is_multiple_of(3);
-    node.adjust = if compacts { compacting } else { impatient };
+    node.adjust = match (compacts, has_groups) {
+        (false, false) => impatient,
+        (true, false) => compacting,
+        (false, true) => grouped,
+        (true, true) => grouped_and_compacting,
+    };
     check_panics(&node);
     let mut stage = Stage::new(node, form).await;
     let empty = check_quiet(&mut stage).await;
@@ -146,5 +165,6 @@ async fn check_node(seed: u64, form: Form) -> (usize, usize) {
     stage.end().await;
     let end = check_quiet(&mut stage).await;
     assert_eq!((end.cpus, end.containers), (empty.cpus, empty.containers));
+    assert_eq!(end.groups, empty.groups);
     (stage.pods.iter().map(|pod| pod.answered).sum(), stage.deaths)
 }

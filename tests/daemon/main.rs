@@ -22,6 +22,7 @@ mod history;
 mod holds;
 mod hostile;
 mod hotplug;
+mod importing;
 mod knobs;
 mod modes;
 mod monitoring;

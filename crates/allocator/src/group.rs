@@ -141,7 +141,8 @@ impl Ledger {
             self.lift_quietly(*id);
         }
         self.lift_quietly(request.id);
-        let pool = self.pools.around(&exclusive);
+        let more = wanted.saturating_sub(exclusive.len());
+        let pool = self.pool_to_grow(request, &exclusive, more);
         let moves = self.regrant(request, Allocation { exclusive, pool, ..held }, wanted)?;
         for (id, member) in members {
             let has = self.group(request.id).map(|it| it.exclusive.clone()).unwrap_or_default();
@@ -154,15 +155,13 @@ impl Ledger {
         Ok(moves)
     }
 
-    /// Those of its CPUs that no member has of its own become so many: those that the request names, or else whole cores stay, or one thread of each. Where siblings
+    /// Those of its CPUs that no member has of its own become so many: some of those that the request names, as far as it names enough. Whole cores stay, or one thread of each. Where siblings
     /// are to be idle, those of all of its CPUs are.
     fn shrink(&mut self, request: &Request, held: Allocation, wanted: usize) -> Vec<Move> {
         let wishes = &request.wishes.cpus;
         let named = wishes.exactly.intersection(&held.exclusive);
-        let exclusive = match named.len() == wanted {
-            true => named,
-            false => choose(&self.pools, &held.exclusive, wanted, wishes.is_spread()),
-        };
+        let from = if named.len() >= wanted { &named } else { &held.exclusive };
+        let exclusive = choose(&self.pools, from, wanted, wishes.is_spread());
         let all = exclusive.union(&self.given_inside(request.id));
         let beside = around(&self.pools, Level::Core, &all).difference(&all);
         let idle = match wishes.siblings {
@@ -195,6 +194,22 @@ impl Ledger {
             Ok(()) => Ok(moves),
             Err(_) => Err(Refusal::of(PoolId::MACHINE, Rejection::NoSuchGroup)),
         }
+    }
+
+    /// Where a group that had these CPUs is to grow by so many: the narrowest pool around them with so many that it does not avoid. Sets that would leave too few in the whole machine are not
+    /// avoided; the most important come first.
+    pub(crate) fn pool_to_grow(&self, request: &Request, had: &CpuSet, more: usize) -> PoolId {
+        let narrowest = self.pools.around(had);
+        let mut open = self.pools.ownable(self.open().cpus()).difference(had);
+        for avoided in &request.wishes.cpus.avoids {
+            let others = open.difference(avoided);
+            if others.len() >= more {
+                open = others;
+            }
+        }
+        let mut around = self.pools.chain(narrowest);
+        let found = around.find(|it| open.intersection_len(&it.cpus) >= more);
+        found.filter(|_| !request.wishes.cpus.avoids.is_empty()).map_or(narrowest, |it| it.id)
     }
 
     /// The narrowest pool that has what a group holds and what its members have of their own.

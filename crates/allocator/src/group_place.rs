@@ -56,7 +56,7 @@ impl Ledger {
     fn complete(&mut self, request: &Request) -> Result<CpuSet, Refusal> {
         let had = self.lift(request.id).map(|it| it.exclusive).unwrap_or_default();
         let wanted = request.demand.exclusive();
-        let pool = self.pools.around(&had);
+        let pool = self.pool_to_grow(request, &had, wanted.saturating_sub(had.len()));
         let previous = (!had.is_empty()).then(|| Previous { pool, exclusive: had.clone() });
         let demand = Demand::new(wanted, None);
         let offered = offer(self, &Request { demand, previous, ..request.clone() })?;

@@ -83,6 +83,9 @@ pub(crate) enum Command {
     #[cfg(feature = "cluster")]
     Webhook(WebhookOptions),
     /// Watch bayplan place pods on a synthetic two-socket machine; needs no root, no Kubernetes, no network
+    ///
+    /// With --config FILE it is divided as that says, with its groups and what it says of requests; two pods of each type of groups come, too. Everything else of the file, and the node's
+    /// own file, count for nothing here.
     Demo(DemoOptions),
     /// Print the hardware of this machine, of a captured one, or of a synthetic one
     ///

@@ -89,7 +89,7 @@ fn run(args: Args, disks: Disks) -> anyhow::Result<ExitCode> {
         Command::Agent(options) => agent::run(config, &options)?,
         #[cfg(feature = "cluster")]
         Command::Webhook(options) => webhook::run(options)?,
-        Command::Demo(options) => demo::run(&options)?,
+        Command::Demo(options) => demo::run(config, &options)?,
         Command::Topology(options) => topology::run(config, &options)?,
         Command::Snapshot(options) => snapshot::run(config, &options)?,
         Command::Simulate(options) => simulate::run(config, &options)?,

@@ -41,6 +41,14 @@ pub(crate) enum Class {
     Guaranteed,
     Burstable,
     System,
+    /// Of a group that grows and shrinks with its members.
+    Web,
+    /// Of the group of this namespace.
+    Zone(&'static str),
+    /// Guaranteed, of the group of this namespace, in which it owns CPUs.
+    ZoneOwner(&'static str),
+    /// Of a group in which each has a slot.
+    Slot,
 }
 
 /// One call of a round. Those of one pod follow each other, those of several run at a time.
@@ -98,15 +106,15 @@ pub(crate) struct Round {
 }
 
 /// So many rounds.
-pub(crate) fn rounds(seed: u64, count: usize, form: Form) -> Vec<Round> {
+pub(crate) fn rounds(seed: u64, count: usize, form: Form, has_groups: bool) -> Vec<Round> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    vec(round(form), count).new_tree(&mut runner).unwrap().current()
+    vec(round(form, has_groups), count).new_tree(&mut runner).unwrap().current()
 }
 
-fn round(form: Form) -> impl Strategy<Value = Round> {
+fn round(form: Form, has_groups: bool) -> impl Strategy<Value = Round> {
     let pause = prop_oneof![
         4 => Just(Pause::Nothing),
         1 => Just(Pause::Kill),
@@ -117,21 +125,21 @@ fn round(form: Form) -> impl Strategy<Value = Round> {
         Form::Here => vec(mishap().boxed(), 0..4),
         Form::Process => vec(mishap_of_runtime().boxed(), 0..3),
     };
-    (mishaps, vec(act(form), 3..14), pause).prop_map(|(mishaps, acts, pause)| Round {
+    (mishaps, vec(act(form, has_groups), 3..14), pause).prop_map(|(mishaps, acts, pause)| Round {
         mishaps,
         acts,
         pause,
     })
 }
 
-fn act(form: Form) -> impl Strategy<Value = Act> {
+fn act(form: Form, has_groups: bool) -> impl Strategy<Value = Act> {
     let patience = prop_oneof![6 => 400u64..800, 1 => 0u64..30];
     // Most calls are over after some milliseconds.
     let micros = prop_oneof![3 => 0u64..3000, 2 => 3000u64..30_000];
     let is_killed = prop::bool::weighted(if form == Form::Process { 0.12 } else { 0.0 });
     let kill_after = (is_killed, micros)
         .prop_map(|(is_killed, micros)| is_killed.then(|| Duration::from_micros(micros)));
-    (0..PODS, call(), patience, prop::bool::weighted(0.1), kill_after).prop_map(
+    (0..PODS, call(has_groups), patience, prop::bool::weighted(0.1), kill_after).prop_map(
         |(pod, call, patience, is_alone, kill_after)| {
             let patience = Duration::from_millis(patience);
             Act { pod, call, patience, is_alone, kill_after }
@@ -139,13 +147,24 @@ fn act(form: Form) -> impl Strategy<Value = Act> {
     )
 }
 
-fn call() -> impl Strategy<Value = Call> {
+fn call(has_groups: bool) -> impl Strategy<Value = Call> {
     let milli = || prop::sample::select(vec![100u64, 500, 1000, 1500, 2000, 3000, 4000, 6000]);
     let class = prop_oneof![
         4 => Just(Class::Guaranteed),
         2 => Just(Class::Burstable),
         1 => Just(Class::System),
     ];
+    let team = || prop::sample::select(vec!["team-a", "team-b"]);
+    let grouped = prop_oneof![
+        3 => Just(Class::Web),
+        2 => team().prop_map(Class::Zone),
+        2 => team().prop_map(Class::ZoneOwner),
+        2 => Just(Class::Slot),
+    ];
+    let class = match has_groups {
+        true => prop_oneof![1 => class, 2 => grouped].boxed(),
+        false => class.boxed(),
+    };
     prop_oneof![
         8 => (milli(), class).prop_map(|(milli, class)| Call::Launch { milli, class }),
         3 => milli().prop_map(|milli| Call::Resize { milli }),

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::disk::{Trouble, TroubledDisk, Wrong};
 use super::plan::{Form, Mishap, PODS, Pause, Round};
 use super::pod::{Clients, Pod};
+use super::quiet::GROUPS;
 use crate::node::{DAEMON, Node, kubelet, soon, wait_for_socket};
 
 /// Of a daemon that is a process, as impatient as one that is here.
@@ -220,7 +221,8 @@ impl Stage {
 
     /// A process, which is not there yet when this comes back. Its log is in `bayplan.log`.
     fn spawn_daemon(&mut self) {
-        let (arguments, metrics) = self.node.daemon_arguments(CONFIG);
+        let groups = if self.node.config().groups.is_empty() { "" } else { GROUPS };
+        let (arguments, metrics) = self.node.daemon_arguments(&format!("{CONFIG}{groups}"));
         let log = File::options().append(true).create(true).open(self.node.path("bayplan.log"));
         let mut command = Command::new(DAEMON);
         command.args(arguments).env_remove("BAYPLAN_LOG").stdin(Stdio::null()).stderr(log.unwrap());

@@ -85,6 +85,10 @@ impl Clients {
     }
 }
 
+fn in_group(name: &str, pod: PodSpec) -> PodSpec {
+    PodSpec { annotations: vec![("bayplan.dev/group".to_owned(), name.to_owned())], ..pod }
+}
+
 impl Pod {
     pub(crate) fn new(index: usize) -> Pod {
         let name = format!("pod{index}");
@@ -100,6 +104,14 @@ impl Pod {
                 namespace: "kube-system".to_owned(),
                 ..PodSpec::new(&name, QosClass::Burstable)
             },
+            Class::Web => in_group("web", PodSpec::new(&name, QosClass::Burstable)),
+            Class::Slot => in_group("slots", PodSpec::new(&name, QosClass::Guaranteed)),
+            Class::Zone(team) => {
+                PodSpec { namespace: team.to_owned(), ..PodSpec::new(&name, QosClass::Burstable) }
+            }
+            Class::ZoneOwner(team) => {
+                PodSpec { namespace: team.to_owned(), ..PodSpec::new(&name, QosClass::Guaranteed) }
+            }
         }
     }
 
@@ -219,8 +231,12 @@ impl Pod {
         }
         if self.container.is_none() {
             let spec = match class {
-                Class::Guaranteed => ContainerSpec::guaranteed(&self.name, milli, Bytes::gib(1)),
-                Class::Burstable | Class::System => ContainerSpec::burstable(&self.name, milli),
+                Class::Guaranteed | Class::ZoneOwner(_) | Class::Slot => {
+                    ContainerSpec::guaranteed(&self.name, milli, Bytes::gib(1))
+                }
+                Class::Burstable | Class::System | Class::Web | Class::Zone(_) => {
+                    ContainerSpec::burstable(&self.name, milli)
+                }
             };
             self.container = Some(Container {
                 spec,
@@ -251,6 +267,10 @@ impl Pod {
             made.and_then(|made| match (container.class, container.spec.cpu_request) {
                 (Class::Guaranteed, MilliCpu(1500)) => Some(Told::OwnsSome),
                 (Class::Guaranteed, MilliCpu(1000..)) => Some(Told::Owns(made.cpus)),
+                (Class::Slot, _) => Some(Told::Owns(made.cpus)),
+                (Class::ZoneOwner(_), MilliCpu(1000 | 2000 | 3000 | 4000 | 6000)) => {
+                    Some(Told::Owns(made.cpus))
+                }
                 _ => None,
             });
         container.id = Some(id);

@@ -26,6 +26,13 @@ use crate::node::{Node, set};
 /// Something that must become so becomes so within this time.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Groups of nodes that have some: one that grows and shrinks and shares idle CPUs, one for each namespace in which some own CPUs, one with slots.
+pub(crate) const GROUPS: &str = "groups:
+- {name: web, instances: {max: 2}, size: {requests: {min: 1, max: 5}}, shareIdle: numa}
+- {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 1}}, inside: guaranteed-exclusive}
+- {name: slots, size: {list: [\"3,11\", \"7,15\"]}, inside: slots}
+";
+
 /// The place of a container: everything of its status that outlives the daemon.
 type Seat = [String; 7];
 
@@ -75,6 +82,7 @@ async fn check(stage: &Stage) -> Result<Status, String> {
     let node = &stage.node;
     let status = node.status().await;
     check_owners(&status);
+    check_groups(&status);
     check_panics(node);
     if let Some(why) = node.disagreement(&status) {
         return Err(format!("{why}\n{status:#?}\n{:#?}", node.live()));
@@ -113,15 +121,50 @@ async fn check(stage: &Stage) -> Result<Status, String> {
     Ok(status)
 }
 
-/// No CPU has two owners, and what is owned is what the containers own.
+/// No CPU has two owners, and what is owned is what groups and containers own.
 fn check_owners(status: &Status) {
     let mut owned = CpuSet::new();
     for held in &status.containers {
         let own = set(&held.exclusive);
-        assert!(owned.is_disjoint(&own), "{} has somebody else's {own}", held.full_name());
+        assert!(owned.is_disjoint(&own), "{} has another one's {own}", held.full_name());
         owned.union_with(&own);
     }
+    status.groups.iter().for_each(|it| owned.union_with(&set(&it.cpus)));
     assert_eq!(owned, set(&status.cpus.exclusive), "{status:#?}");
+}
+
+/// Groups have different CPUs. Members run on those of theirs and on idle ones, if the group shares these, and all other containers elsewhere.
+fn check_groups(status: &Status) {
+    let mut taken = CpuSet::new();
+    for group in &status.groups {
+        let cpus = set(&group.cpus);
+        assert!(taken.is_disjoint(&cpus), "{} has another group's CPUs: {status:#?}", group.name);
+        taken.union_with(&cpus);
+        let members = status.containers.iter().filter(|it| it.group == group.name);
+        assert_eq!(members.count(), group.members, "{status:#?}");
+    }
+    let shares_idle = |group: &str| group.starts_with("web[");
+    let mut used = taken.clone();
+    let others = status.containers.iter().filter(|it| !shares_idle(&it.group));
+    others.for_each(|it| used.union_with(&set(&it.cpus)));
+    for held in &status.containers {
+        let group = status.groups.iter().find(|it| it.name == held.group);
+        let own = group.map(|it| set(&it.cpus)).unwrap_or_default();
+        let beside = set(&held.cpus).difference(&own);
+        let elsewhere = match (group.is_some(), shares_idle(&held.group)) {
+            (true, true) => &used,
+            (true, false) => {
+                assert!(beside.is_empty(), "{} has left its group: {status:#?}", held.full_name());
+                continue;
+            }
+            (false, _) => &taken,
+        };
+        assert!(
+            beside.is_disjoint(elsewhere),
+            "{} runs on the CPUs of another group or on CPUs in use: {status:#?}",
+            held.full_name()
+        );
+    }
 }
 
 /// A container that was made with exclusive CPUs, and kubelet was told so, has them whatever happened since, and it is known why. Where writes to the

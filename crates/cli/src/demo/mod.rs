@@ -9,21 +9,46 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use bayplan_daemon::config::{Config, read_config};
+
 use crate::args::DemoOptions;
 use crate::demo::stage::Stage;
+use crate::node_config::NodeConfig;
 
 /// Plays the story, and waits at its end if asked to.
-pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<()> {
+pub(crate) fn run(config: &NodeConfig, options: &DemoOptions) -> anyhow::Result<()> {
     let is_watched = std::io::stdout().is_terminal();
     let pause = Duration::from_millis(if is_watched { 1200 } else { 0 });
     let pause = options.pause.unwrap_or(pause);
+    let config = match config.tried() {
+        Some(path) => Some(read_config(Some(path))?),
+        None => None,
+    };
     tokio::runtime::Runtime::new()?.block_on(async {
-        let mut stage = Stage::build(&options.machine).await?;
+        let mut stage = Stage::build(&options.machine, config.map(placement)).await?;
         // However it ends, also where no program reads any more, the daemon is stopped and its directory removed.
         let told = tell(&mut stage, options, pause).await;
         stage.close().await;
         told
     })
+}
+
+/// What of a configuration is about places. No other part counts: nothing of this machine is read or written.
+fn placement(config: Config) -> Config {
+    Config {
+        reserved_cpus: config.reserved_cpus,
+        reserved_amount: config.reserved_amount,
+        available_cpus: config.available_cpus,
+        policy: config.policy,
+        reserved_namespaces: config.reserved_namespaces,
+        permissions: config.permissions,
+        ceilings: config.ceilings,
+        groups: config.groups,
+        group_loads: config.group_loads,
+        requests: config.requests,
+        on_no_capacity: config.on_no_capacity,
+        ..Config::default()
+    }
 }
 
 async fn tell(stage: &mut Stage, options: &DemoOptions, pause: Duration) -> anyhow::Result<()> {

@@ -22,6 +22,8 @@ use crate::text::{has_colour, paint};
 pub(crate) struct Stage {
     dir: TempDir,
     snapshot: Snapshot,
+    /// What places depend on.
+    config: Config,
     topology: Topology,
     runtime: EmbeddedRuntime,
     daemon: Option<Daemon>,
@@ -33,9 +35,18 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Starts the runtime and the daemon in a new temporary directory.
-    pub(crate) async fn build(machine: &str) -> anyhow::Result<Stage> {
+    ///
+    /// # Errors
+    /// The machine cannot be read, or is not one for the configuration.
+    pub(crate) async fn build(machine: &str, config: Option<Config>) -> anyhow::Result<Stage> {
         let snapshot = named_machine(machine)?.snapshot;
         let topology = derive(&snapshot)?;
+        let config = config.unwrap_or_else(|| {
+            let first_core = topology.cores().first().cloned().unwrap_or_default();
+            let is_large = topology.cores().len() > 2;
+            let reserved_cpus = if is_large { first_core } else { CpuSet::new() };
+            Config { reserved_cpus, ..Config::default() }
+        });
         let dir =
             TempDir::with_prefix("bayplan-demo-").context("cannot make a temporary directory")?;
         let runtime = EmbeddedRuntime::new();
@@ -43,24 +54,29 @@ impl Stage {
         let server = runtime.clone();
         tokio::spawn(async move { server.serve(listener, std::future::pending()).await });
         let kubelet = Kubelet::new(dir.path().join("bayplan.sock"), "demo/app:1", &[], "");
-        let mut stage =
-            Stage { dir, snapshot, topology, runtime, daemon: None, kubelet, letters: Vec::new() };
+        let mut stage = Stage {
+            dir,
+            snapshot,
+            config,
+            topology,
+            runtime,
+            daemon: None,
+            kubelet,
+            letters: Vec::new(),
+        };
         stage.start_daemon().await?;
         Ok(stage)
     }
 
     async fn start_daemon(&mut self) -> anyhow::Result<()> {
         let dir = self.dir.path();
-        let first_core = self.topology.cores().first().cloned().unwrap_or_default();
-        let is_large = self.topology.cores().len() > 2;
         let config = Config {
             socket: dir.join("bayplan.sock"),
             runtime_socket: dir.join("runtime.sock"),
             control_socket: dir.join("control.sock"),
             state_dir: dir.join("state"),
             metrics_address: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-            reserved_cpus: if is_large { first_core } else { CpuSet::new() },
-            ..Config::default()
+            ..self.config.clone()
         };
         let machine = Machine::of_snapshot(&self.snapshot)?;
         self.daemon = Some(Daemon::start(config, machine).await?);
@@ -94,6 +110,12 @@ impl Stage {
         &self.topology
     }
 
+    /// Types of groups that a pod can name.
+    pub(crate) fn groups(&self) -> Vec<String> {
+        let types = self.config.groups.iter().filter(|it| it.members.by_annotation);
+        types.map(|it| it.name.clone()).collect()
+    }
+
     /// The CPU sets of all live containers as the runtime has them, by id.
     pub(crate) fn pinned(&self) -> Vec<(String, String)> {
         self.runtime.containers().into_iter().map(|it| (it.id, it.cpus)).collect()
@@ -119,16 +141,27 @@ impl Stage {
         let has_colour = has_colour();
         let cell = |cpu: CpuId| {
             let owner = sets.owned.iter().find(|(_, cpus)| cpus.contains(cpu));
-            match owner {
-                Some((name, _)) => self.letter(name, has_colour),
-                None if sets.reserved.contains(cpu) => paint("r", "90", has_colour),
-                None if sets.isolated.contains(cpu) => paint("i", "90", has_colour),
-                None => "\u{b7}".to_owned(),
+            let group = sets.groups.iter().find(|(_, cpus)| cpus.contains(cpu));
+            match (owner, group) {
+                (Some((name, _)), _) => self.letter(name, has_colour),
+                (None, Some((name, _))) => initial(name).to_string(),
+                _ if sets.reserved.contains(cpu) => paint("r", "90", has_colour),
+                _ if sets.isolated.contains(cpu) => paint("i", "90", has_colour),
+                _ => "\u{b7}".to_owned(),
             }
         };
         let mut text = render_map(&self.topology, &cell);
         for container in &status.containers {
             text.push_str(&self.legend(container, has_colour));
+        }
+        for group in &status.groups {
+            text.push_str(&format!(
+                "  {} group {:<10} has {} with {} members\n",
+                initial(&group.name),
+                group.name,
+                group.cpus,
+                group.members
+            ));
         }
         text.push_str("  \u{b7} shared  r reserved\n");
         text
@@ -157,9 +190,15 @@ impl Stage {
     }
 }
 
+/// Of a group, on the map.
+fn initial(group: &str) -> char {
+    group.chars().next().unwrap_or('?').to_ascii_lowercase()
+}
+
 /// The texts of a status as sets.
 struct Sets {
     owned: Vec<(String, CpuSet)>,
+    groups: Vec<(String, CpuSet)>,
     reserved: CpuSet,
     isolated: CpuSet,
 }
@@ -170,6 +209,7 @@ impl Sets {
         let owned = status.containers.iter();
         Sets {
             owned: owned.map(|it| (it.container.clone(), set(&it.exclusive))).collect(),
+            groups: status.groups.iter().map(|it| (it.name.clone(), set(&it.cpus))).collect(),
             reserved: set(&status.cpus.reserved),
             isolated: set(&status.cpus.isolated),
         }

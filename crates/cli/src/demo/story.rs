@@ -46,6 +46,10 @@ pub(crate) async fn play(stage: &mut Stage, pause: Duration) -> anyhow::Result<(
     let logs = ContainerSpec::burstable("logs", 0);
     launch(stage, headline, &PodSpec::new("logs", QosClass::BestEffort), &logs, pause).await?;
 
+    for kind in stage.groups() {
+        join(stage, &kind, pause).await?;
+    }
+
     let inference = ContainerSpec::guaranteed("inference", quarter * 1000, Bytes::gib(8));
     let headline = format!("Another {quarter} whole CPUs: the shared ones let go of them first.");
     launch(stage, &headline, &guaranteed("inference"), &inference, pause).await?;
@@ -82,6 +86,18 @@ async fn launch(
     sayln!()?;
     tokio::time::sleep(pause).await;
     Ok(running)
+}
+
+/// Two pods come into a group of this type.
+async fn join(stage: &mut Stage, kind: &str, pause: Duration) -> anyhow::Result<()> {
+    for (which, milli) in [("first", 1000), ("second", 500)] {
+        let name = format!("{kind}-{which}");
+        let annotations = vec![("bayplan.dev/group".to_owned(), kind.to_owned())];
+        let pod = PodSpec { annotations, ..PodSpec::new(&name, QosClass::Burstable) };
+        let headline = format!("A pod names the group {kind}.");
+        launch(stage, &headline, &pod, &ContainerSpec::burstable(&name, milli), pause).await?;
+    }
+    Ok(())
 }
 
 async fn leave(

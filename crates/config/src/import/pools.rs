@@ -84,6 +84,11 @@ fn pod_pools(walk: &mut Walk<'_>, place: &Place, node: &Node) {
         }
         let place = place.writing(next_group(walk));
         walk.keys(POD_POOL, &place, item);
+        if is_made_late(item) && is_balanced(item) {
+            let why =
+                "Pods are rather in different pools: with podpools all are there from the start.";
+            walk.put(place.target("instances.preferNew"), Yaml::text("true"), why);
+        }
         if let Some(most) = scalar(item, "MaxPods").filter(|it| *it != "0") {
             let why = "a pod for which no pool has room is refused, and not put into `default`";
             walk.note_text(&format!("{}.MaxPods, all full", place.key), most, Fate::lost(why));
@@ -93,6 +98,16 @@ fn pod_pools(walk: &mut Walk<'_>, place: &Place, node: &Node) {
             walk.put(place.target("members.all"), Yaml::text("true"), why);
         }
     }
+}
+
+/// Whether the number of pools is one that is known only on the machine, so that they are made when pods come.
+fn is_made_late(pool: &Node) -> bool {
+    scalar(pool, "Instances").is_some_and(|it| it.trim().parse::<u32>().is_err())
+}
+
+/// Whether the next pod goes into the pool with fewest, which is so where nothing else is said.
+fn is_balanced(pool: &Node) -> bool {
+    scalar(pool, "FillOrder").is_none_or(|it| it.eq_ignore_ascii_case("balanced"))
 }
 
 /// A number of instances, of CPUs (`8 CPUs`), or a part of the CPUs that are not reserved (`95 %`). They are there from the start.

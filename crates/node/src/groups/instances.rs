@@ -411,10 +411,12 @@ impl Groups {
                 let has_pod = members().any(|it| it.owner.pod == owner.pod);
                 let has_namespace = members().any(|it| it.owner.namespace == owner.namespace);
                 let is_empty = members().next().is_none();
+                let count = i64::try_from(members().count()).unwrap_or(i64::MAX);
+                // Members that request nothing leave as much room, and count all the same.
                 let order = match by.fill {
-                    Fill::Balanced => -room(id),
-                    Fill::Packed => room(id),
-                    Fill::First => 0,
+                    Fill::Balanced => (-room(id), count),
+                    Fill::Packed => (room(id), -count),
+                    Fill::First => (0, 0),
                 };
                 let apart = by.per_namespace && !has_namespace;
                 // Whether it is better than a new one.
@@ -422,7 +424,7 @@ impl Groups {
                 let is_better = is_own || is_empty || !(by.prefers_new || apart);
                 let is_like = !is_any || has_like(id);
                 let pods = has_pod == by.spreads_pods;
-                let rank = (!is_like, pods, apart, order, members().count(), it.number);
+                let rank = (!is_like, pods, apart, order, it.number);
                 (!is_better, rank, id)
             })
             .collect();

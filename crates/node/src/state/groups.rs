@@ -248,6 +248,9 @@ impl NodeState {
                 Some(needed) if needed > has.len() && kind.overloads() => {
                     return self.grow_apart(group, needed);
                 }
+                Some(needed) if needed < has.len() && kind.overloads() => {
+                    self.shrink_request(group, kind, needed)
+                }
                 Some(needed) => self.placed_as(kind, false, group_request(group, kind, needed)),
                 None => return Ok(Vec::new()),
             },

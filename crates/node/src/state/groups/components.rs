@@ -43,8 +43,9 @@ impl NodeState {
         }
     }
 
-    /// Portions that are to have fewer give up CPUs that are on a core or cache with another one under the same load before others.
-    fn shrink_apart(&self, portions: &mut [Portion], sizes: &[usize]) {
+    /// Portions that are to have fewer give up CPUs that are on a core or cache with another one under the same load before others. Where there are no such, they may
+    /// still have more than they are to have.
+    pub(super) fn shrink_apart(&self, portions: &mut [Portion], sizes: &[usize]) {
         for (at, size) in sizes.iter().enumerate() {
             let loads = portions.get(at).and_then(|it| self.groups.kind(&it.kind));
             let Some(load) = loads.and_then(|it| it.loads.iter().find(|it| it.overloads)) else {
@@ -57,9 +58,8 @@ impl NodeState {
                     let around = domains_around(self.ledger.pools(), load.level, &around);
                     around.intersection(&loaded).len()
                 };
-                let Some(cpu) = portion.cpus.iter().max_by_key(|cpu| (beside(cpu), *cpu)) else {
-                    break;
-                };
+                let most = portion.cpus.iter().max_by_key(|cpu| (beside(cpu), *cpu));
+                let Some(cpu) = most.filter(|cpu| beside(cpu) > 1) else { break };
                 portions.iter_mut().for_each(|it| it.cpus.subtract(&[cpu].into_iter().collect()));
             }
         }

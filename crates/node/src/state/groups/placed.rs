@@ -82,6 +82,23 @@ impl NodeState {
         domains_around(self.ledger.pools(), load.level, &cpus)
     }
 
+    /// What a group asks for that is to have fewer CPUs: rather those that have a core or cache for themselves stay.
+    pub(super) fn shrink_request(
+        &self,
+        group: ContainerId,
+        kind: &GroupType,
+        needed: usize,
+    ) -> Request {
+        let shared = self.ledger.group(group).map(|it| it.exclusive.clone()).unwrap_or_default();
+        let given = self.ledger.group_cpus(group).len() - shared.len();
+        let mut whole = [Portion { kind: kind.name.clone(), cpus: shared }];
+        self.shrink_apart(&mut whole, &[needed.saturating_sub(given)]);
+        let [Portion { cpus, .. }] = whole;
+        let mut request = group_request(group, kind, needed);
+        request.wishes.cpus.exactly = cpus;
+        request
+    }
+
     /// Gives a group more CPUs one by one, each on a core or cache on which it has none, as long as there are such. Where there are too few, it has those that there
     /// are, and is short.
     ///

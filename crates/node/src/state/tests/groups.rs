@@ -5,14 +5,19 @@ use bayplan_topology::Level;
 use bayplan_workload::{ContainerFacts, Facts, cmk};
 use expect_test::{Expect, expect};
 
+mod balloons;
+mod control_plane;
+mod dynamic_pools;
 mod faults;
 mod inside;
 mod instances;
 mod lost_cpus;
 mod other_types;
 mod places;
+mod pod_pools;
 mod scenarios;
 mod sizes;
+mod wishes;
 
 use super::*;
 use crate::groups::{
@@ -46,13 +51,22 @@ struct Node {
     state: NodeState,
     journal: Vec<String>,
     machine: (&'static str, &'static str),
+    policy: Policy,
     types: Arc<[GroupType]>,
     tickets: u64,
 }
 
-pub(super) fn empty((line, reserved): (&str, &str), types: &Arc<[GroupType]>) -> NodeState {
+pub(super) fn empty(machine: (&str, &str), types: &Arc<[GroupType]>) -> NodeState {
+    empty_under(Policy::default(), machine, types)
+}
+
+fn empty_under(
+    policy: Policy,
+    (line, reserved): (&str, &str),
+    types: &Arc<[GroupType]>,
+) -> NodeState {
     let topology = derive(&parse_machine(line).unwrap()).unwrap();
-    let pools = pools(&topology, Policy::default(), &reserved.parse().unwrap()).unwrap();
+    let pools = pools(&topology, policy, &reserved.parse().unwrap()).unwrap();
     let rules = RequestRules {
         reserved_namespaces: vec!["kube-system".to_owned()],
         has_groups: !types.is_empty(),
@@ -80,7 +94,7 @@ impl Node {
         step.answer
     }
 
-    /// `NAMESPACE/POD/NAME MILLI [QOS] [KEY=VALUE]...`; what kubelet is told. `cmk=` goes before the words of a command.
+    /// `NAMESPACE/POD/NAME MILLI [QOS] [KEY=VALUE]...`; what kubelet is told. `cmk=` goes before the words of a command; `memory=` is in GiB, requested and allowed.
     fn create(&mut self, words: &[&str]) -> String {
         let [name, milli, rest @ ..] = words else {
             unreachable!("a container has a name and CPUs")
@@ -99,6 +113,13 @@ impl Node {
                     let words: Vec<String> =
                         words.split('+').map(|it| it.replace('_', " ")).collect();
                     spec.cmk = cmk::read(&words, []).map(|it| it.asked);
+                }
+                Some(("memory", gib)) => {
+                    let limit = Bytes::gib(gib.parse().unwrap());
+                    let all = self.state.ledger.pools().memory().unwrap();
+                    spec.resources.memory_limit = i64::try_from(limit.0).unwrap();
+                    let score = 1000 - 1000 * limit.0 / all.0;
+                    spec.resources.oom_score_adj = i64::try_from(score).unwrap();
                 }
                 Some(("extended", value)) => {
                     let (name, count) = value.split_once(':').unwrap();
@@ -148,7 +169,10 @@ impl Node {
     }
 
     fn resize(&mut self, id: &str, milli: i64) -> String {
-        match self.step(Event::Resize(id.to_owned(), resources(milli))) {
+        let had = self.state.containers[&self.state.by_runtime_id[id]].spec.resources;
+        let (memory_limit, oom_score_adj) = (had.memory_limit, had.oom_score_adj);
+        let wanted = Resources { memory_limit, oom_score_adj, ..resources(milli) };
+        match self.step(Event::Resize(id.to_owned(), wanted)) {
             Answer::Admission(Admission::Refuse(why)) => {
                 why.split("; `bayplan").next().unwrap().to_owned()
             }
@@ -189,7 +213,7 @@ impl Node {
             on_no_capacity: OnNoCapacity::default(),
             doubt_grace: SignedDuration::ZERO,
             text: String::new(),
-            machine: ChangedMachine::new(&topology, Policy::default(), &reserved),
+            machine: ChangedMachine::new(&topology, self.policy, &reserved),
         };
         let (asked, made) = (config(), config());
         let Answer::Shifts(shifts) = self.step(Event::PreviewConfig(Box::new(asked))) else {
@@ -205,7 +229,8 @@ impl Node {
 
     /// From its journal: everything is as it was.
     fn restart(&mut self) {
-        let mut again = empty(self.machine, &self.types);
+        let mut again = empty_under(self.policy, self.machine, &self.types);
+        again.rules.clone_from(&self.state.rules);
         again.restore(replay(&self.journal), NOW);
         assert_eq!(again.ledger.holdings(), self.state.ledger.holdings());
         assert_eq!(again.groups.instances, self.state.groups.instances);
@@ -217,7 +242,7 @@ impl Node {
         self.machine.0 = line;
         let topology = derive(&parse_machine(line).unwrap()).unwrap();
         let reserved = self.machine.1.parse().unwrap();
-        let machine = ChangedMachine::new(&topology, Policy::default(), &reserved);
+        let machine = ChangedMachine::new(&topology, self.policy, &reserved);
         self.step(Event::MachineChanged(Box::new(machine)));
     }
 
@@ -240,15 +265,23 @@ impl Node {
 }
 
 fn started(machine: (&'static str, &'static str), groups: &[GroupType]) -> Node {
+    started_under(Policy::default(), machine, groups)
+}
+
+fn started_under(
+    policy: Policy,
+    machine: (&'static str, &'static str),
+    groups: &[GroupType],
+) -> Node {
     let types: Arc<[GroupType]> = groups.into();
-    let state = empty(machine, &types);
+    let state = empty_under(policy, machine, &types);
     let journal = state.snapshot_records().iter().map(to_line).collect();
-    let mut node = Node { state, journal, machine, types, tickets: 0 };
+    let mut node = Node { state, journal, machine, policy, types, tickets: 0 };
     node.step(Event::Ping);
     node
 }
 
-/// One line per step: a container, `-ID`, `~ID MILLI`, `use SECOND ID=MILLI...`, `machine LINE`, `show`. After each, a restart would change nothing.
+/// The steps of [`play`] on a node of this machine.
 #[track_caller]
 fn check(
     machine: (&'static str, &'static str),
@@ -256,7 +289,12 @@ fn check(
     steps: &[&'static str],
     expected: Expect,
 ) {
-    let mut node = started(machine, groups);
+    play(&mut started(machine, groups), steps, expected);
+}
+
+/// One line per step: a container, `-ID`, `~ID MILLI`, `use SECOND ID=MILLI...`, `machine LINE`, `show`. After each, a restart would change nothing.
+#[track_caller]
+fn play(node: &mut Node, steps: &[&'static str], expected: Expect) {
     let mut text = String::new();
     for step in steps {
         let words: Vec<&str> = step.split_whitespace().collect();

@@ -51,7 +51,7 @@ fn groups_are_balanced_over_numa_nodes() {
 }
 
 /// A network card of this name on a NUMA node of `N4C16`.
-fn card(name: &str, node: u32) -> Device {
+pub(super) fn card(name: &str, node: u32) -> Device {
     let cpus = ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"];
     Device {
         address: format!("0000:0{node}:00.0").parse().unwrap(),
@@ -108,21 +108,64 @@ fn loads_keep_groups_off_the_same_core() {
         &[
             "n/a/c 2000 bayplan.dev/group=avx",
             "~n/a/c 4000",
+            "show",
             "n/b/c 1000 bayplan.dev/group=other",
             "n/c/c 2000 bayplan.dev/group=calm",
+            "~n/a/c 1000",
+            "show",
+            "~n/a/c 3000",
+        ],
+        expect![[r#"
+            n/a/c 2000 bayplan.dev/group=avx: on 1,8
+            ~n/a/c 4000: resized
+              avx[0] : 1-3,8, n/a/c on 1-3,8
+            n/b/c 1000 bayplan.dev/group=other: on 4
+            n/c/c 2000 bayplan.dev/group=calm: on 5,13
+            ~n/a/c 1000: resized
+              avx[0] : 1, n/a/c on 1
+              calm[0] : 5,13, n/c/c on 5,13
+              other[0] : 4, n/b/c on 4
+            ~n/a/c 3000: resized
+              avx[0] : 1-2,8, n/a/c on 1-2,8
+              calm[0] : 5,13, n/c/c on 5,13
+              other[0] : 4, n/b/c on 4
+        "#]],
+    );
+}
+
+/// Issue 34: a group had both threads of a core under one load while cores of other NUMA nodes were free, and when it shrank it kept them.
+#[test]
+fn a_group_of_loads_grows_into_another_numa_node_before_it_has_both_threads_of_a_core() {
+    let loads = vec![load("vector", Level::Core, true)];
+    check(
+        N4C16,
+        &[GroupType { loads, ..kind("avx", requests(1, 0)) }],
+        &[
+            "n/a/c 2000 bayplan.dev/group=avx",
+            "~n/a/c 4000",
+            "show",
+            "~n/a/c 8000",
+            "show",
+            "~n/a/c 10000",
+            "show",
+            "~n/a/c 7000",
+            "show",
             "~n/a/c 1000",
             "~n/a/c 3000",
         ],
         expect![[r#"
             n/a/c 2000 bayplan.dev/group=avx: on 1,8
             ~n/a/c 4000: resized
-            n/b/c 1000 bayplan.dev/group=other: on 3
-            n/c/c 2000 bayplan.dev/group=calm: on 4,12
+              avx[0] : 1-3,8, n/a/c on 1-3,8
+            ~n/a/c 8000: resized
+              avx[0] : 1-8, n/a/c on 1-8
+            ~n/a/c 10000: resized
+              avx[0] : 1-10, n/a/c on 1-10
+            ~n/a/c 7000: resized
+              avx[0] : 1-6,8, n/a/c on 1-6,8
             ~n/a/c 1000: resized
             ~n/a/c 3000: resized
-              avx[0] : 2,10-11, n/a/c on 2,10-11
-              calm[0] : 4,12, n/c/c on 4,12
-              other[0] : 3, n/b/c on 3
+              avx[0] : 4,6-7, n/a/c on 4,6-7
         "#]],
     );
 }
@@ -344,8 +387,8 @@ fn a_group_of_loads_keeps_the_cpus_that_it_could_have() {
           n/x/c on 1,4-9,12-15
           n/y/c on 11
 
-          avx[0] : 1-3,8-11, n/a/c on 1-3,8-11
-          n/y/c on 4-5,12-13
+          avx[0] : 1-5,8,10, n/a/c on 1-5,8,10
+          n/y/c on 11
     "#]].assert_eq(&told.join("\n"));
 }
 

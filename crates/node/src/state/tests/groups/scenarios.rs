@@ -271,3 +271,89 @@ fn slots_are_given_back_when_their_container_ends() {
         "#]],
     );
 }
+
+/// Two CPUs are on two cores where they are to be spread, and on one where not.
+#[test]
+fn balloons_are_spread_over_cores_or_packed() {
+    let spread = CpuWishes { packing: Packing::Spread, ..CpuWishes::default() };
+    check(
+        N4C16,
+        &[
+            GroupType { cpus: spread, ..kind("spread", requests(2, 2)) },
+            kind("pack", requests(2, 2)),
+        ],
+        &["n/a/c 2000 bayplan.dev/group=spread", "n/b/c 2000 bayplan.dev/group=pack"],
+        expect![[r#"
+            n/a/c 2000 bayplan.dev/group=spread: on 1,8
+            n/b/c 2000 bayplan.dev/group=pack: on 2,10
+              pack[0] : 2,10, n/b/c on 2,10
+              spread[0] : 1,8, n/a/c on 1,8
+        "#]],
+    );
+}
+
+/// The node of a device is left to the type that is near it, although others come first: they are far from it.
+#[test]
+fn balloons_leave_the_node_of_a_device_to_those_near_it() {
+    let near = GroupPlace { near: vec!["eth2".to_owned()], ..GroupPlace::default() };
+    let far = GroupPlace { far: vec!["eth2".to_owned()], ..GroupPlace::default() };
+    let types = [
+        GroupType { place: near, ..kind("device", requests(4, 4)) },
+        GroupType { place: far, ..kind("other", requests(4, 4)) },
+    ];
+    let mut node = started(N4C16, &types);
+    node.state.devices = [super::places::card("eth2", 2)].into();
+    let mut told = String::new();
+    for (name, of) in [("a", "other"), ("b", "other"), ("c", "device"), ("d", "other")] {
+        let (name, of) = (format!("n/{name}/c"), format!("bayplan.dev/group={of}"));
+        told.push_str(&format!("{name} {of}: {}\n", node.create(&[&name, "4000", &of])));
+    }
+    expect![[r#"
+        n/a/c bayplan.dev/group=other: on 2-3,10-11
+        n/b/c bayplan.dev/group=other: on 6-7,14-15
+        n/c/c bayplan.dev/group=device: on 4-5,12-13
+        n/d/c bayplan.dev/group=other: bayplan: n/d/c refused: no group of `other` has room; a new other: needs 4 exclusive CPUs; 3 are free
+    "#]].assert_eq(&told);
+}
+
+/// Of an L2 cache of four cores, members share what no other balloon has: four CPUs, three once another has one, two once that has grown.
+#[test]
+fn balloons_share_idle_cpus_of_an_l2_cache() {
+    let shares_idle = Some(Level::L2);
+    let shares = || CpuWishes { shares_idle, ..CpuWishes::default() };
+    check(
+        ("pack:1 numa:1 l2:4 core:4 pu:1 mem:8", "0"),
+        &[
+            GroupType { cpus: shares(), ..kind("idle", requests(1, 4)) },
+            kind("plain", requests(1, 4)),
+        ],
+        &[
+            "n/a/c 3000 bayplan.dev/group=plain",
+            "n/b/c 1000 bayplan.dev/group=idle",
+            "show",
+            "n/c/c 1000 bayplan.dev/group=plain",
+            "show",
+            "n/d/c 1000 bayplan.dev/group=plain",
+            "show",
+            "-n/c/c",
+            "-n/d/c",
+        ],
+        expect![[r#"
+            n/a/c 3000 bayplan.dev/group=plain: on 1-3
+            n/b/c 1000 bayplan.dev/group=idle: on 4-7
+              idle[0] : 4, n/b/c on 4-7
+              plain[0] : 1-3, n/a/c on 1-3
+            n/c/c 1000 bayplan.dev/group=plain: on 1-3,5
+              idle[0] : 4, n/b/c on 4,6-7
+              plain[0] : 1-3,5, n/a/c on 1-3,5, n/c/c on 1-3,5
+            n/d/c 1000 bayplan.dev/group=plain: on 6
+              idle[0] : 4, n/b/c on 4,7
+              plain[0] : 1-3,5, n/a/c on 1-3,5, n/c/c on 1-3,5
+              plain[1] : 6, n/d/c on 6
+            -n/c/c: gone
+            -n/d/c: gone
+              idle[0] : 4, n/b/c on 4-7
+              plain[0] : 1-3, n/a/c on 1-3
+        "#]],
+    );
+}
