@@ -33,6 +33,8 @@ impl Browser {
             "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars", "--window-size=1400,1000",
         ]});
         let wanted = json!({"capabilities": {"alwaysMatch": {
+            // The agent's certificate is its own.
+            "acceptInsecureCerts": true,
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }}});
@@ -76,31 +78,25 @@ impl Browser {
 
     /// Runs a script until it gives something that is neither false nor nothing.
     pub(crate) fn wait_for(&self, script: &str) -> Value {
+        self.wait_until(script, script, |it| *it != Value::Null && *it != Value::Bool(false))
+    }
+
+    /// Runs a script until it gives something for which this holds; `what` is what is waited for.
+    pub(crate) fn wait_until(
+        &self,
+        script: &str,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
         let begun = Instant::now();
         loop {
             let found = self.run(script);
-            if found != Value::Null && found != Value::Bool(false) {
+            if holds(&found) {
                 return found;
             }
-            assert!(
-                begun.elapsed() < STUCK,
-                "never: {script}\n{}",
-                self.run("return document.body.innerText")
-            );
+            assert!(begun.elapsed() < STUCK, "never: {what}\n{found:#}");
             std::thread::sleep(POLL);
         }
-    }
-
-    /// Whether a script gives true within a second.
-    pub(crate) fn is_soon(&self, script: &str) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(1) {
-            if self.run(script) == Value::Bool(true) {
-                return true;
-            }
-            std::thread::sleep(POLL);
-        }
-        false
     }
 
     /// A command of the browser's own protocol.

@@ -1,5 +1,5 @@
-//! The live map in a browser: first paint, changes as they come, every colouring, the past and back, a narrow and a dark screen, a link, and
-//! nothing in the browser's log. Screenshots are left in `target/browser`.
+//! The live map in a browser: first paint, changes as they come, every colouring with its values, the past and back, the table, a narrow and a dark screen,
+//! links, and nothing in the browser's log. Screenshots are left in `target/browser`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,20 +7,28 @@
     reason = "a test fails by panicking"
 )]
 
+mod agent;
 mod cost;
 mod driver;
+#[path = "../map/host.rs"]
+mod host;
 #[path = "../map/node.rs"]
 mod node;
+mod overlays;
+mod past;
+mod seen;
+mod table;
 mod terminal;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use bayplan_types::CpuSet;
 use serde_json::{Value, json};
 
 use driver::Browser;
 use node::Node;
-use terminal::Terminal;
+use seen::{choose, click, seen, wait};
 
 const MACHINE: &str = "pack:2 numa:2 l3:1 core:6 pu:2 mem:64 isolated:4,28 nic:1 hbm:8";
 
@@ -60,10 +68,6 @@ fn has_row(name: &str) -> String {
     )
 }
 
-fn press(browser: &Browser, key: &str) {
-    browser.run(&format!("document.body.dispatchEvent(new KeyboardEvent('keydown', {{ key: '{key}', bubbles: true }}))"));
-}
-
 /// Pods come and go as in an ordinary hour.
 async fn populate(node: &mut Node) {
     node.launch("database", 4).await;
@@ -90,55 +94,35 @@ async fn the_map_in_a_browser() {
     node.launch("late", 2).await;
     browser.wait_for(&has_row("default/late/app"));
 
-    overlays(&browser);
-    past_and_back(&browser);
+    overlays::by_key(&browser);
+    past::every_moment(&browser);
+    past::two_moments(&browser);
+    past::a_link_keeps_the_view(&browser, &origin);
+    table::search(&browser);
+    table::sort(&browser);
     details_and_link(&browser);
     what_if(&browser, &node).await;
     screens(&browser);
     check_logs(&browser, &origin);
-    drop(browser);
+    what_is_forbidden_is_told(&browser);
+    past::a_link_to_what_is_gone(&browser, &origin);
     node.stop().await;
+    wait(&browser, "no daemon", |it| it.text("status") == "not connected; trying again");
 }
 
-fn overlays(browser: &Browser) {
-    let ids =
-        browser.run("return [...document.getElementById('overlay').options].map((it) => it.value)");
-    let ids = ids.as_array().unwrap();
-    assert!(ids.len() > 8, "{ids:?}");
-    for id in ids {
-        press(browser, "o");
-        browser.wait_for("return document.querySelectorAll('#legend li').length > 0");
-        if *id == "use" {
-            keep(browser, "2-overlay");
-        }
-    }
-    // Once around.
-    assert_eq!(browser.run("return document.getElementById('overlay').value"), "holder");
-}
-
-fn past_and_back(browser: &Browser) {
-    // Event by event; how many there are depends on which shared containers had to give way.
-    let is_there = has_row("default/old-web/app");
-    for _ in 0..20 {
-        press(browser, "[");
-        let has_moment =
-            "return document.getElementById('status').textContent.startsWith('the past')";
-        browser.wait_for(has_moment);
-        if browser.is_soon(&is_there) {
-            break;
-        }
-    }
-    browser.wait_for(&is_there);
-    browser.run("document.getElementById('pin').click()");
-    browser.wait_for("return !document.getElementById('other').hidden");
-    press(browser, "]");
-    press(browser, "]");
-    browser.wait_for("return document.querySelectorAll('.moved').length > 0");
-    keep(browser, "3-compared");
-    browser.run("document.getElementById('pin').click()");
-    press(browser, "l");
-    browser.wait_for("return document.getElementById('status').textContent.startsWith('live')");
-    browser.wait_for(&has_row("default/late/app"));
+/// The page's policy stops scripts in the document and requests elsewhere, and the log that tests look at has them.
+fn what_is_forbidden_is_told(browser: &Browser) {
+    browser.run("const it = document.createElement('script'); it.textContent = 'window.isHere = true'; document.head.append(it)");
+    assert_eq!(browser.run("return window.isHere ?? null"), Value::Null);
+    let elsewhere =
+        "return fetch('http://127.0.0.1:1/').then(() => 'fetched', (error) => error.name)";
+    assert_eq!(browser.run(elsewhere), "TypeError");
+    let log = browser.log("browser");
+    let stopped = log.iter().filter(|it| it["level"] == "SEVERE").filter(|it| {
+        let text = it["message"].as_str().unwrap();
+        text.contains("Content Security Policy")
+    });
+    assert!(stopped.count() >= 2, "{log:#?}");
 }
 
 /// No finding of axe-core that it calls serious or critical. `cargo xtask nightly browser` fetches it and says where it is.
@@ -160,7 +144,7 @@ fn check_accessibility(browser: &Browser, state: &str) {
 }
 
 fn details_and_link(browser: &Browser) {
-    browser.run("[...document.querySelectorAll('#table .name')].find((it) => it.textContent === 'default/web/app').click()");
+    choose(browser, "default/web/app");
     browser.wait_for("return document.querySelector('.why')?.textContent.includes('placed in')");
     browser.wait_for(
         "return document.querySelector('.why')?.textContent.includes('What slows it down')",
@@ -178,6 +162,11 @@ fn screens(browser: &Browser) {
     browser.devtools("Emulation.setDeviceMetricsOverride", &narrow);
     browser.wait_for("return innerWidth <= 390");
     browser.wait_for("return document.documentElement.scrollWidth <= 390");
+    // What is chosen can be seen at once.
+    choose(browser, "default/web/app");
+    wait(browser, "the pane", |it| it.text("detail") == "default/web/app");
+    browser.wait_for("return document.documentElement.scrollWidth <= 390");
+    check_accessibility(browser, "narrow");
     browser.run("scrollTo(0, 0)");
     keep(browser, "5-narrow");
     browser.devtools("Emulation.clearDeviceMetricsOverride", &json!({}));
@@ -190,6 +179,26 @@ fn screens(browser: &Browser) {
     check_accessibility(browser, "dark");
 }
 
+async fn node_status(node: &Node) -> Value {
+    bayplan_daemon::query_control(&node.control_socket(), "/api/v1/status").await.unwrap()
+}
+
+/// Each map has the reserved CPUs of its own configuration, and what differs is marked in both.
+fn check_what_if(shown: &seen::Seen, then: &Value, now: &Value) {
+    let set = |status: &Value| -> CpuSet {
+        status["cpus"]["reserved"].as_str().unwrap().parse().unwrap()
+    };
+    let (then, now) = (set(then), set(now));
+    assert_eq!((then.to_string(), now.to_string()), ("0-3".to_owned(), "0".to_owned()));
+    for (place, reserved) in [("other", &then), ("map", &now)] {
+        assert_eq!(shown.cpus_that_look(place, "reserved"), *reserved, "{place}");
+    }
+    let moved = shown.cpus_that_look("map", "moved");
+    assert_eq!(moved, shown.cpus_that_look("other", "moved"));
+    assert!(then.difference(&now).is_subset(&moved), "{moved}");
+    assert!(shown.title("other").ends_with(&format!("CPUs {moved} differ")));
+}
+
 /// Another configuration beside what is.
 async fn what_if(browser: &Browser, node: &Node) {
     let config = "reservedCpus: 0-3\npolicy: one-shared-pool\n";
@@ -200,11 +209,11 @@ async fn what_if(browser: &Browser, node: &Node) {
             .unwrap();
     assert_eq!(found["format"], "bayplan-what-if/1");
     browser.wait_for("return !document.getElementById('whatif').hidden");
-    browser.run("document.getElementById('whatif').click()");
-    browser.wait_for(
-        "return document.getElementById('other').textContent.includes('Under tomorrow.yaml')",
-    );
-    browser.wait_for("return document.querySelectorAll('.moved').length > 0");
+    click(browser, "whatif");
+    let shown =
+        wait(browser, "the other map", |it| it.title("other").starts_with("Under tomorrow.yaml"));
+    assert_eq!(shown.title("map"), "Now");
+    check_what_if(&shown, &found["status"], &node_status(node).await);
     keep(browser, "8-what-if");
     check_accessibility(browser, "what if");
     browser.run("location.reload()");
@@ -241,32 +250,20 @@ async fn a_large_node_in_a_browser() {
     browser.wait_for(&has_row("default/late/app"));
     println!("drawn in {} ms", browser.run(PAINTED));
     keep(&browser, "7-large");
+    a_link_to_long_ago(&browser);
+    check_logs(&browser, &format!("http://{}", node.address()));
     node.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn top_in_a_terminal_of_three_sizes() {
-    let mut node = Node::start(MACHINE, |_| {}).await;
-    populate(&mut node).await;
-    let socket = node.control_socket();
-    for (size, there, absent) in [
-        ((200, 50), ["NumaNode 0 (Package 0)", "default/web/app", "q quit"].as_slice(), None),
-        ((80, 24), &["CONTAINER", "default/web/app", "q quit"], None),
-        // The map is left out where it would take more than half.
-        ((60, 15), &["CONTAINER", "default/web/app", "q quit"], Some("NumaNode")),
-    ] {
-        let terminal = Terminal::start(size, &socket);
-        let screen = terminal.wait_for(there);
-        assert!(absent.is_none_or(|it| !screen.contains(it)), "{screen}");
-        terminal.keep();
-        terminal.press("[");
-        terminal.wait_for(&["THE PAST"]);
-        terminal.press("l");
-        terminal.press("?");
-        terminal.wait_for(&["an event back"]);
-        terminal.press("?");
-        terminal.press("q");
-        terminal.wait_for_end();
-    }
-    node.stop().await;
+/// More has happened since than a page loads at first.
+fn a_link_to_long_ago(browser: &Browser) {
+    let mut first = seen::ask(browser, "/api/v1/history?count=1000");
+    assert_eq!(first["has_more"], false);
+    let all = first["entries"].as_array().unwrap().len();
+    assert!(all > 500, "{all}");
+    let first = first["entries"][3]["id"].take();
+    browser.run(&format!("location.hash = 'at={}'", first.as_str().unwrap()));
+    let place = format!("event 4 of {all}: ");
+    wait(browser, &place, |it| it.text("event").contains(&place));
+    assert_eq!(seen(browser).0["slider"], json!([3, all]));
 }

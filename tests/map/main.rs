@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod host;
 mod node;
 
 use std::net::SocketAddr;
@@ -68,16 +69,21 @@ impl Page {
 
     /// The next map for which this holds.
     async fn map_that(&mut self, holds: impl Fn(&Value) -> bool) -> Value {
-        let mut is_map = false;
+        self.value_that("map", holds).await
+    }
+
+    /// The next value of a kind for which this holds.
+    async fn value_that(&mut self, kind: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let mut is_wanted = false;
         loop {
             let line = self.line().await;
             if let Some(name) = line.strip_prefix("event: ") {
-                is_map = name.trim() == "map";
+                is_wanted = name.trim() == kind;
             }
-            if let Some(data) = line.strip_prefix("data: ").filter(|_| is_map) {
-                let map: Value = serde_json::from_str(data).unwrap();
-                if holds(&map) {
-                    return map;
+            if let Some(data) = line.strip_prefix("data: ").filter(|_| is_wanted) {
+                let value: Value = serde_json::from_str(data).unwrap();
+                if holds(&value) {
+                    return value;
                 }
             }
         }
@@ -219,10 +225,56 @@ async fn every_moment_of_the_past_can_be_seen_again() {
     let now = json(address, "/api/v1/map").await;
     let cpus = |map: &Value| container(map, "default/log/app").unwrap()["cpus"].clone();
     assert_eq!(cpus(&log), cpus(&now));
+    // A page asks for what came after the last entry that it has.
+    for (after, count, expected) in [
+        (&entries[0]["id"], 200, entries.len() - 1),
+        (&entries[0]["id"], 1, 1),
+        (&entries[entries.len() - 1]["id"], 200, 0),
+    ] {
+        let path = format!("/api/v1/history?count={count}&after={}", after.as_str().unwrap());
+        let found = json(address, &path).await;
+        let found = (found["entries"].as_array().unwrap().len(), &found["has_more"]);
+        assert_eq!(found, (expected, &Value::Bool(count == 1)), "{path}");
+    }
+    let (head, _) = ask(address, "/api/v1/history?after=nonsense").await;
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     for (at, status) in [("9.9", 404), ("nonsense", 400)] {
         let (head, _) = ask(address, &format!("/api/v1/map?at={at}")).await;
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{at}: {head}");
     }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_kernel_counts_is_told_and_what_is_missing() {
+    let mut node = Node::start(MACHINE, |config| {
+        config.has_probes = false;
+        config.observe_interval = Duration::from_millis(500);
+    })
+    .await;
+    node.launch_with("web", 2, &[("bayplan.dev/siblings", "idle")]).await;
+    let status = json(node.address(), "/api/v1/status").await;
+    let counting = host::count(&node.host_root(), &status, "web");
+    let mut page = Page::open(node.address()).await;
+    let rates = page.value_that("rates", |rates| {
+        let (web, cpus) = (&rates["containers"][WEB], &rates["cpus"]);
+        let is_about = |value: &Value, expected: f64| {
+            value.as_f64().is_some_and(|it| (it / expected - 1.0).abs() < 0.2)
+        };
+        is_about(&web["throttled"], 0.5)
+            && is_about(&web["traffic_mbps"], 3000.0)
+            && (&cpus["0"]["busy"], &cpus["1"]["busy"]) == (&1.0.into(), &0.0.into())
+            && (&cpus["0"]["deep"], &cpus["1"]["deep"]) == (&1.0.into(), &0.0.into())
+    });
+    let rates = rates.await;
+    let web = &rates["containers"][WEB];
+    assert_eq!((&web["far"], &web["cache_mib"]), (&0.25.into(), &12.0.into()));
+    assert_eq!(rates["cpus"]["0"]["mhz"], 2400.0);
+    assert_eq!(rates["cpus"]["1"]["idle"], serde_json::json!([["C1", 1.0], ["C6", 0.0]]));
+    let off = serde_json::json!(["probes are off, or the daemon has just been started"]);
+    let absent = serde_json::json!({"delay_ms": off, "intruded": off, "migrations": off});
+    assert_eq!(rates["absent_of"], absent);
+    drop(counting);
     node.stop().await;
 }
 

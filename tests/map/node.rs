@@ -52,6 +52,11 @@ impl Node {
         self.dir.path().join("control.sock")
     }
 
+    /// Where the daemon looks for kernel files.
+    pub(crate) fn host_root(&self) -> PathBuf {
+        self.dir.path().join("host")
+    }
+
     /// Stops the daemon, and removes what it has written.
     pub(crate) async fn stop(self) {
         self.daemon.stop().await;
@@ -65,7 +70,19 @@ impl Node {
 
     /// A pod of one Guaranteed container with so many CPUs.
     pub(crate) async fn launch(&mut self, name: &str, cpus: u64) -> RunningPod {
-        let pod = PodSpec::new(name, QosClass::Guaranteed);
+        self.launch_with(name, cpus, &[]).await
+    }
+
+    /// The same with annotations.
+    pub(crate) async fn launch_with(
+        &mut self,
+        name: &str,
+        cpus: u64,
+        annotations: &[(&str, &str)],
+    ) -> RunningPod {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let annotations = annotations.iter().map(owned).collect();
+        let pod = PodSpec { annotations, ..PodSpec::new(name, QosClass::Guaranteed) };
         let container = ContainerSpec::guaranteed("app", cpus * 1000, Bytes(64 << 20));
         self.kubelet.launch(&pod, &container).await.unwrap().0
     }

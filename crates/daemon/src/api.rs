@@ -169,7 +169,7 @@ const ROUTES: [Route; 36] = [
     Route {
         method: "GET",
         path: "/api/v1/history",
-        parameters: "`before`: an entry's id; `count`: at most 1000",
+        parameters: "`before`, `after`: an entry's id; `count`: at most 1000",
         reach: Reach::Loopback,
         answer: "`bayplan-past/1`: what happened, in short",
         handler: || get(live_map::history),

@@ -40,10 +40,11 @@ const SMALL_BUFFER: usize = 32 << 10;
 /// As hyper has it where nothing is said.
 const LARGE_BUFFER: usize = 8192 + 4096 * 100;
 
-/// Those of `metricsAddress`: a scrape every 15 s or more opens its connection anew.
+/// Those of `metricsAddress`: a scrape every 15 s or more opens its connection anew. Twenty pages of the live map, all of one address on loopback, have a stream each and
+/// ask two questions at a time.
 pub(crate) const TCP: Limits = Limits {
-    connections_max: 64,
-    connections_per_peer_max: 32,
+    connections_max: 96,
+    connections_per_peer_max: 64,
     head_max: Duration::from_secs(5),
     age_max: Duration::from_mins(1),
     buffer_max: SMALL_BUFFER,

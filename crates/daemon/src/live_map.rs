@@ -8,9 +8,11 @@
 //! - `past` finds a moment in the history.
 //! - `what_if` keeps the map under another configuration for pages.
 //! - `rates` are differences between two readings.
+//! - `absent` says why a value is missing.
 //! - `idle` reads idle states of CPUs.
 //! - `feed` tells open pages of changes, at most four times a second, however many there are and however slowly they read.
 
+mod absent;
 mod feed;
 mod idle;
 mod page;
@@ -29,6 +31,7 @@ use tokio::sync::Semaphore;
 
 pub(crate) use feed::{Feed, Sources, run_feed};
 pub(crate) use page::{file, page};
+pub(crate) use past::PastList;
 pub(crate) use routes::{about, events, history, machine, map, why};
 pub(crate) use what_if::{forget_what_if, kept_what_if, what_if};
 

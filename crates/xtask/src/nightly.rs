@@ -133,7 +133,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.extend(fuzz_parts()?);
     let mut browser = Command::new(cargo());
     browser.args(["test", "--locked", "-p", "bayplan-tests", "--test", "browser"]);
-    parts.push(Part { must_say: "test result: ok. 4 passed", ..Part::new("browser", browser) });
+    parts.push(Part { must_say: "test result: ok. 7 passed", ..Part::new("browser", browser) });
     parts.push(script("critest", &["--side-by-side"]));
     parts.push(script("clients", &[]));
     parts.push(script("kubelet", &[]));

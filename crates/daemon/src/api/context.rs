@@ -16,7 +16,7 @@ use crate::feed::Feed;
 use crate::holdings::Holdings;
 use crate::http_server::Rounds;
 use crate::inbox::{Look, Looker};
-use crate::live_map::LiveMap;
+use crate::live_map::{LiveMap, PastList};
 use crate::metrics::Metrics;
 use crate::nri_link::Link;
 use crate::observer::Shown;
@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     pub(super) status: Rounds<Option<Bytes>>,
     pub(crate) map: Rounds<Option<Bytes>>,
     pub(crate) outline: Rounds<Option<Bytes>>,
+    /// The newest entries.
+    pub(crate) history: Rounds<Option<Arc<std::io::Result<PastList>>>>,
     /// Plain and OpenMetrics, without and with metrics by container.
     pub(super) metrics: [[Rounds<Bytes>; 2]; 2],
     /// Questions why a container is slow that are worked on at a time, but for those on the control socket.
@@ -98,6 +100,7 @@ impl Default for Shared {
             status: Rounds::default(),
             map: Rounds::default(),
             outline: Rounds::default(),
+            history: Rounds::default(),
             metrics: Default::default(),
             why: Semaphore::new(1),
             places: Semaphore::new(PLACES_MAX),

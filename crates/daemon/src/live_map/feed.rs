@@ -18,6 +18,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_
 
 use crate::api::Api;
 use crate::inbox::Look;
+use crate::live_map::absent::absent_of;
 use crate::live_map::idle::{IdleByCpu, IdleReader};
 use crate::live_map::rates::rates;
 use crate::observer::{GroupsRead, Shown};
@@ -229,7 +230,9 @@ async fn tell_rates(feed: &Feed, sources: &Sources, readings: &Readings) {
         let cpu = view.cpus.entry(*cpu).or_default();
         (cpu.deep, cpu.idle) = (Some(idle.deep), idle.states.clone());
     }
-    view.idle_absent = readings.idle_absent();
+    view.absent_of = absent_of(&view, both, &audit);
+    let of_idle = readings.idle_absent().map(|why| ("deep", vec![why.to_owned()]));
+    view.absent_of.extend(of_idle);
     send(&feed.rates, &view);
 }
 

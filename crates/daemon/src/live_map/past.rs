@@ -25,7 +25,7 @@ use bayplan_node::mode::Mode;
 const RESERVED: &str = "reserved";
 
 /// An entry by its segment and its place in it: `3.17`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EntryId {
     pub(crate) segment: u64,
     pub(crate) index: usize,
@@ -39,6 +39,12 @@ impl EntryId {
     }
 }
 
+impl Serialize for EntryId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl std::fmt::Display for EntryId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.segment, self.index)
@@ -46,9 +52,9 @@ impl std::fmt::Display for EntryId {
 }
 
 /// An entry in short; format `bayplan-past/1` is a list of these, the oldest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct PastEntry {
-    pub(crate) id: String,
+    pub(crate) id: EntryId,
     pub(crate) at: Timestamp,
     pub(crate) kind: &'static str,
     /// `namespace/pod/container`; empty where it is about the node.
@@ -64,9 +70,35 @@ pub(crate) struct PastEntry {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct PastList {
     pub(crate) format: &'static str,
-    /// There are older ones.
+    /// There are older ones; of those after an entry, some between that and these.
     pub(crate) has_more: bool,
     pub(crate) entries: Vec<PastEntry>,
+}
+
+impl PastList {
+    /// The last `count` of them that came after an entry. With `after`, there are more where some between that entry and these are left out.
+    pub(crate) fn told(&self, after: Option<EntryId>, count: usize, sight: Sight) -> PastList {
+        let first = self.entries.partition_point(|it| Some(it.id) <= after);
+        let last = self.entries.len().saturating_sub(count);
+        let entries = self.entries.iter().skip(first.max(last));
+        PastList {
+            format: self.format,
+            has_more: last > first || (first == 0 && self.has_more),
+            entries: entries.map(|it| it.told(sight)).collect(),
+        }
+    }
+}
+
+impl PastEntry {
+    fn told(&self, sight: Sight) -> PastEntry {
+        let why = match sight {
+            Sight::WithoutAnnotations if self.kind == Kind::Refused.name() => {
+                "refused; `bayplan explain` on the node says why".to_owned()
+            }
+            _ => self.why.clone(),
+        };
+        PastEntry { why, ..self.clone() }
+    }
 }
 
 /// What a reader may see of entries.
@@ -89,16 +121,11 @@ fn read_segment(path: &Path) -> std::io::Result<Vec<Entry>> {
     Ok(pieces.iter().flat_map(|piece| parse_entries(&piece.recovered.records).0).collect())
 }
 
-/// At most so many entries before one, or the last ones. Entries that only repeat what holds are left out.
+/// At most so many entries before one, or the last ones, with all that they say. Entries that only repeat what holds are left out.
 ///
 /// # Errors
 /// The history cannot be read.
-pub(crate) fn list(
-    dir: &Path,
-    before: Option<EntryId>,
-    count: usize,
-    sight: Sight,
-) -> std::io::Result<PastList> {
+pub(crate) fn list(dir: &Path, before: Option<EntryId>, count: usize) -> std::io::Result<PastList> {
     let mut found: Vec<PastEntry> = Vec::new();
     for (segment, path) in numbered(dir)?.into_iter().rev() {
         if before.is_some_and(|before| segment > before.segment) {
@@ -109,7 +136,7 @@ pub(crate) fn list(
         let wanted = entries.filter(|(id, entry)| {
             before.is_none_or(|before| *id < before) && !entry.kind.is_bookkeeping()
         });
-        found.extend(wanted.map(|(id, entry)| short(id, entry, sight)));
+        found.extend(wanted.map(|(id, entry)| short(id, entry)));
         if found.len() > count {
             break;
         }
@@ -120,19 +147,13 @@ pub(crate) fn list(
     Ok(PastList { format: "bayplan-past/1", has_more, entries: found })
 }
 
-fn short(id: EntryId, entry: Entry, sight: Sight) -> PastEntry {
-    let why = match (sight, entry.kind) {
-        (Sight::WithoutAnnotations, Kind::Refused) => {
-            "refused; `bayplan explain` on the node says why".to_owned()
-        }
-        _ => entry.why,
-    };
+fn short(id: EntryId, entry: Entry) -> PastEntry {
     PastEntry {
-        id: id.to_string(),
+        id,
         at: entry.at,
         kind: entry.kind.name(),
         name: entry.who.as_ref().map(ContainerNames::full_name).unwrap_or_default(),
-        why,
+        why: entry.why,
         before: entry.before,
         after: entry.after,
     }
@@ -482,18 +503,45 @@ mod tests {
         let ids = |list: &PastList| -> Vec<String> {
             list.entries.iter().map(|it| format!("{} {}", it.id, it.name)).collect()
         };
-        let last = list(dir.path(), None, 2, Sight::All).unwrap();
+        let told = |before, count, sight| {
+            let found = list(dir.path(), before, count).unwrap();
+            found.told(None, count, sight)
+        };
+        let last = told(None, 2, Sight::All);
         assert_eq!(
             (ids(&last), last.has_more),
             (vec!["1.3 n/b/c".into(), "1.4 n/c/c".into()], true)
         );
         assert_eq!(last.entries[1].why, "told");
-        let before = EntryId::parse(&last.entries[0].id);
-        let rest = list(dir.path(), before, 9, Sight::WithoutAnnotations).unwrap();
+        let rest = told(Some(last.entries[0].id), 9, Sight::WithoutAnnotations);
         assert_eq!(ids(&rest), ["1.0 ", "1.1 ", "1.2 n/a/c"]);
         assert!(!rest.has_more);
-        let last = list(dir.path(), None, 1, Sight::WithoutAnnotations).unwrap();
+        let last = told(None, 1, Sight::WithoutAnnotations);
         assert_ne!(last.entries[0].why, "told");
+    }
+
+    /// Of entries 1.1 to 1.4, before which there may be more: those after one, at most so many, and whether some in between are left out.
+    #[test]
+    fn a_page_is_told_what_came_after_the_entry_that_it_has() {
+        let entry = |index| PastEntry { id: EntryId { segment: 1, index }, ..PastEntry::default() };
+        for (after, count, has_older, expected) in [
+            (None, 9, false, (vec![1, 2, 3, 4], false)),
+            (None, 9, true, (vec![1, 2, 3, 4], true)),
+            (None, 2, false, (vec![3, 4], true)),
+            (Some("1.2"), 9, true, (vec![3, 4], false)),
+            (Some("1.2"), 1, true, (vec![4], true)),
+            (Some("1.4"), 9, true, (vec![], false)),
+            (Some("2.0"), 9, true, (vec![], false)),
+            (Some("1.0"), 9, false, (vec![1, 2, 3, 4], false)),
+            (Some("1.0"), 9, true, (vec![1, 2, 3, 4], true)),
+        ] {
+            let entries = (1..=4).map(entry).collect();
+            let all = PastList { format: "", has_more: has_older, entries };
+            let after = after.map(|text| EntryId::parse(text).unwrap());
+            let found = all.told(after, count, Sight::All);
+            let ids: Vec<usize> = found.entries.iter().map(|it| it.id.index).collect();
+            assert_eq!((ids, found.has_more), expected, "{after:?} {count} {has_older}");
+        }
     }
 
     #[test]

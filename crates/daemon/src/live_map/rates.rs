@@ -22,12 +22,9 @@ pub(crate) struct RatesView {
     pub(crate) containers: BTreeMap<String, ContainerRates>,
     /// By the kernel's number.
     pub(crate) cpus: BTreeMap<u32, CpuRates>,
-    /// Why something is not counted, a sentence for each probe.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) absent: Vec<String>,
-    /// Why there are no shares of idle states; absent where there are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) idle_absent: Option<&'static str>,
+    /// Why the map has no value, or not all of it, by the name of the field that lacks it; a sentence each.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) absent_of: BTreeMap<&'static str, Vec<String>>,
 }
 
 /// One container.
@@ -124,10 +121,6 @@ pub(crate) fn rates(
             tell_intruders(&mut view.cpus, told, seconds);
         }
     }
-    let reasons = audit.probes.iter().filter_map(|probe| {
-        Some(format!("{} not counted: {}", probe.counts, probe.reason.as_ref()?))
-    });
-    view.absent = reasons.collect();
     view
 }
 

@@ -1,6 +1,7 @@
 //! What is asked for the map over HTTP. In: requests. Out: values as JSON, or a stream of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -14,7 +15,7 @@ use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use crate::api::{Api, Named, Reach, stopping, tell_all, tell_all_by};
 use crate::inbox::Look;
 use crate::live_map::LiveMap;
-use crate::live_map::past::{self, EntryId, Sight};
+use crate::live_map::past::{self, EntryId, PastList, Sight};
 use crate::live_map::rates::rates;
 use crate::live_map::view::MapView;
 use crate::tasks::blocking;
@@ -39,6 +40,7 @@ pub(crate) struct At {
 #[derive(Deserialize)]
 pub(crate) struct Entries {
     before: Option<String>,
+    after: Option<String>,
     count: Option<usize>,
 }
 
@@ -150,22 +152,46 @@ fn unreadable(error: &std::io::Error) -> Response {
 pub(crate) async fn history(
     State(api): State<Api>,
     Extension(reach): Extension<Reach>,
-    Query(Entries { before, count }): Query<Entries>,
+    Query(Entries { before, after, count }): Query<Entries>,
 ) -> Response {
-    let before = match before.as_deref().map(EntryId::parse) {
-        None => None,
-        Some(Some(id)) => Some(id),
-        Some(None) => {
-            let text = "`before` is no id of /api/v1/history such as 3.17\n";
-            return (StatusCode::BAD_REQUEST, text).into_response();
-        }
+    let (before, after) = match (entry_id("before", before), entry_id("after", after)) {
+        (Ok(before), Ok(after)) => (before, after),
+        (Err(text), _) | (_, Err(text)) => return (StatusCode::BAD_REQUEST, text).into_response(),
     };
     let count = count.unwrap_or(ENTRIES_DEFAULT).clamp(1, ENTRIES_MAX);
-    let found = ask_history(&api.map, move |dir| past::list(dir, before, count, sight(reach)));
-    match found.await {
-        Some(Ok(list)) => Json(list).into_response(),
-        Some(Err(error)) => unreadable(&error),
+    let found = match before {
+        // What all open pages ask for after a change.
+        None if count <= ENTRIES_DEFAULT => {
+            let newest = listed(&api, None, ENTRIES_DEFAULT);
+            api.shared.history.get(newest).await
+        }
+        before => listed(&api, before, count).await,
+    };
+    match found.as_deref() {
+        Some(Ok(list)) => Json(list.told(after, count, sight(reach))).into_response(),
+        Some(Err(error)) => unreadable(error),
         None => stopping(),
+    }
+}
+
+async fn listed(
+    api: &Api,
+    before: Option<EntryId>,
+    count: usize,
+) -> Option<Arc<std::io::Result<PastList>>> {
+    let found = ask_history(&api.map, move |dir| past::list(dir, before, count));
+    found.await.map(Arc::new)
+}
+
+/// An entry's id where one is given.
+///
+/// # Errors
+/// It is none, in words.
+fn entry_id(name: &str, text: Option<String>) -> Result<Option<EntryId>, String> {
+    match text.as_deref().map(EntryId::parse) {
+        None => Ok(None),
+        Some(Some(id)) => Ok(Some(id)),
+        Some(None) => Err(format!("`{name}` is no id of /api/v1/history such as 3.17\n")),
     }
 }
 

@@ -171,6 +171,13 @@ impl ContainerAudit {
     }
 }
 
+impl ProbeView {
+    /// What it does not count, and why; `None`: it counts.
+    pub(crate) fn not_counted(&self) -> Option<String> {
+        Some(format!("{} not counted: {}", self.counts, self.reason.as_ref()?))
+    }
+}
+
 impl From<&Probe> for ProbeView {
     fn from(Probe { name, counts, state }: &Probe) -> ProbeView {
         let refusal = state.refusal();

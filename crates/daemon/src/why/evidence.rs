@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::feed::EventView;
 use crate::live_map::rates::RatesView;
 use crate::observer::GroupsRead;
-use crate::prober::AuditView;
+use crate::prober::{AuditView, ProbeView};
 use crate::why::view::Measured;
 
 /// Intruders and neighbours that are named.
@@ -145,7 +145,8 @@ pub(crate) fn gather(explanation: Explanation, node: &Node<'_>) -> Evidence {
 
 /// What is not measured and why, a sentence for each.
 fn absent(measured: &Measured, now: &ContainerStatus, node: &Node<'_>) -> Vec<String> {
-    let mut absent = node.rates.absent.clone();
+    let mut absent: Vec<String> =
+        node.audit.probes.iter().filter_map(ProbeView::not_counted).collect();
     absent.extend(absent_of_probes(measured, now, node.audit));
     absent.extend(absent_of_files(measured, now, node.readings));
     absent

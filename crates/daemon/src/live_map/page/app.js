@@ -10,7 +10,7 @@ import { ContainerTable } from "./table.js";
 import { Detail } from "./detail.js";
 import { Time } from "./time.js";
 
-const view = { live: null, rates: null, outline: null, overlay: "holder", selected: null, query: "", sort: "name:down", pinned: null, past: null, pinnedMap: null, problem: null };
+const view = { live: null, rates: null, outline: null, overlay: "holder", selected: null, query: "", sort: "name:down", pinned: null, past: null, pinnedMap: null, problem: null, missed: null };
 const time = new Time(momentChanged);
 const main = new MachineMap(byId("map"), select);
 const other = new MachineMap(byId("other"), select);
@@ -29,8 +29,9 @@ function draw() {
   });
 }
 
-function shownOf(map) {
-  if (!map.derived) map.derived = { holders: holders(map), runners: runners(map) };
+// `beside`: a map that is shown beside it, of which the letters are no other holder's here; or null.
+function shownOf(map, beside = null) {
+  if (map.derived?.beside !== beside) map.derived = { beside, holders: holders(map, beside), runners: runners(map) };
   return map.derived;
 }
 
@@ -39,11 +40,12 @@ function render() {
   const map = isPast ? view.past : view.live;
   if (!map || !view.outline) return;
   const began = performance.now();
-  const derived = shownOf(map);
+  const pinned = view.pinned ? view.pinnedMap : null;
+  const others = pinned && pinned !== map ? shownOf(pinned) : null;
+  const derived = shownOf(map, others && pinned);
   const rates = isPast ? null : view.rates;
   const common = { map, rates, overlay: view.overlay, selected: view.selected, ...derived };
-  const pinned = view.pinned ? view.pinnedMap : null;
-  const moved = pinned ? difference(shownOf(pinned).holders, derived.holders) : null;
+  const moved = pinned ? difference((others ?? derived).holders, derived.holders) : null;
   main.title(isPast ? `At ${clock(map.at)}` : pinned ? "Now" : "");
   main.show({ ...common, moved });
   byId("other").hidden = !pinned;
@@ -53,13 +55,14 @@ function render() {
   if (pinned) {
     const kept = pinned.what_if && view.pinned === WHAT_IF ? `Under ${pinned.what_if}, worked out ${clock(pinned.at)}` : `Compared with ${clock(pinned.at)}`;
     other.title(`${kept}: ${moved.size ? `CPUs ${format(moved)} differ` : "no CPU differs"}`);
-    other.show({ ...common, map: pinned, rates: null, ...shownOf(pinned), moved });
+    other.show({ ...common, map: pinned, rates: null, ...(others ?? derived), moved });
   }
   table.show({ ...common, query: view.query, sort: view.sort });
   detail.show({ ...common, outline: view.outline, isPast, again: draw });
-  legend(derived.holders);
+  legend(derived.holders, others?.holders.list ?? [], isPast);
   const mode = map.mode === "placing" ? "" : `, mode ${map.mode}`;
-  setText(byId("status"), view.problem ?? (isPast ? `the past${mode}` : `live${mode}, ${clock(map.at)}`));
+  const moment = isPast ? `the past${mode}` : `live${mode}, ${clock(map.at)}`;
+  setText(byId("status"), view.problem ?? [moment, view.missed].filter(Boolean).join("; "));
   byId("pin").setAttribute("aria-pressed", `${!!view.pinned && view.pinned !== WHAT_IF}`);
   document.body.dataset.drawn = (performance.now() - began).toFixed(1);
 }
@@ -74,20 +77,23 @@ function difference(before, after) {
   return moved;
 }
 
-function legend({ list }) {
+// `others`: what holds CPUs in the map beside this one.
+function legend({ list }, others, isPast) {
   const overlay = overlayOf(view.overlay);
   const row = (look, letter, text, holder) => {
     const swatch = el("span", { class: `swatch ${look}` }, letter);
     const label = holder?.kind === "exclusive" ? el("button", { type: "button", class: "link", onclick: () => select("container", holder.name) }, text) : text;
     return el("li", {}, swatch, label);
   };
-  let rows = list.map((it) => row(it.look, it.letter, it.name, it));
+  const key = (it) => `${it.kind} ${it.name}`;
+  const known = new Set(list.map(key));
+  const only = others.filter((it) => !known.has(key(it)));
+  let rows = [...list.map((it) => row(it.look, it.letter, it.name, it)), ...only.map((it) => row(it.look, it.letter, `${it.name}, in the other map`))];
   if (overlay.value) {
     const limits = ["", ...overlay.steps.map(overlay.text)];
     rows = limits.map((limit, at) => row(`o${at}`, "", at === 0 ? `below ${limits[1]}` : `from ${limit}`));
     rows.push(row("unknown", "?", "not known"), el("li", {}, overlay.unit));
-    if (view.overlay === "idle" && view.rates?.idle_absent) rows.push(el("li", { class: "absent" }, view.rates.idle_absent));
-    if (!["use", "frequency", "idle"].includes(view.overlay)) rows.push(...(view.rates?.absent ?? []).map((text) => el("li", { class: "absent" }, text)));
+    rows.push(...whyUnknown(overlay, isPast).map((text) => el("li", { class: "absent" }, text)));
   } else if (overlay.id === "lent") {
     rows = [row("lent", "l", "exclusive, lent to BestEffort containers while idle"), row("closed", "c", "shared, closed to other exclusive containers"), row("idle", "-", "idle for a container that holds other threads of the core")];
   }
@@ -95,6 +101,11 @@ function legend({ list }) {
   if (legend.text === text) return;
   legend.text = text;
   byId("legend").replaceChildren(...rows);
+}
+
+function whyUnknown(overlay, isPast) {
+  if (isPast) return ["the past has no measured values"];
+  return view.rates ? (view.rates.absent_of?.[overlay.field] ?? []) : ["nothing has been measured yet"];
 }
 
 function select(kind, id) {
@@ -140,12 +151,19 @@ async function momentChanged() {
       if (at !== time.at) return;
       view.past = map;
       await prepare(main, map);
+      await time.find();
     } else if (view.live) {
       await prepare(main, view.live);
     }
-    view.problem = null;
+    view.missed = null;
   } catch (error) {
-    view.problem = error.message;
+    if (at !== time.at) return;
+    // The history does not have it any more, or cannot be asked.
+    view.missed = error.message;
+    time.at = null;
+    time.render();
+    remember();
+    if (view.live) await prepare(main, view.live);
   }
   draw();
 }
@@ -166,7 +184,7 @@ async function pin(at) {
       await prepare(other, map);
     } catch (error) {
       if (view.pinned !== at) return;
-      [view.pinned, view.problem] = [null, error.message];
+      [view.pinned, view.missed] = [null, error.message];
     }
   }
   draw();
@@ -201,8 +219,20 @@ function refreshSoon() {
   }, 1000);
 }
 
+// A stream ends after a while, and the browser opens another within seconds.
+const LOST_MS = 10000;
+
 function listen() {
   const events = new EventSource("/api/v1/map/events");
+  let lost = null;
+  const notConnected = () => {
+    view.problem = "not connected; trying again";
+    setText(byId("status"), view.problem);
+  };
+  events.addEventListener("open", () => {
+    clearTimeout(lost);
+    lost = null;
+  });
   events.addEventListener("map", async (event) => {
     view.live = JSON.parse(event.data);
     view.problem = null;
@@ -217,10 +247,13 @@ function listen() {
     draw();
   });
   events.addEventListener("error", () => {
-    if (events.readyState !== EventSource.CLOSED) return;
+    if (events.readyState !== EventSource.CLOSED) {
+      lost ??= setTimeout(notConnected, LOST_MS);
+      return;
+    }
     // As many pages are open as may be, or the daemon is being started.
-    view.problem = "not connected; trying again";
-    setText(byId("status"), view.problem);
+    clearTimeout(lost);
+    notConnected();
     setTimeout(() => {
       listen();
       // Unlike a stream, it says why it is refused.
@@ -236,7 +269,8 @@ function keys(event) {
     else select(null);
     return;
   }
-  if (event.target.matches("input, select")) return;
+  // Nothing is typed into the slider.
+  if (event.target.matches("input:not([type=range]), select")) return;
   const actions = {
     "/": () => byId("search").focus(),
     o: () => overlayChanged(OVERLAYS[(OVERLAYS.findIndex((it) => it.id === view.overlay) + 1) % OVERLAYS.length].id),
@@ -269,6 +303,11 @@ async function start() {
   byId("whatif").addEventListener("click", () => pin(view.pinned === WHAT_IF ? null : WHAT_IF));
   byId("pin").addEventListener("click", () => pin(view.pinned ? null : time.at ?? "now"));
   document.addEventListener("keydown", keys);
+  // As a link it would put its own name in place of what is chosen.
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    byId("containers").focus();
+  });
   window.addEventListener("hashchange", () => {
     const again = recall();
     momentChanged();
@@ -279,7 +318,7 @@ async function start() {
     await prepare(main, view.live);
   } catch (error) {
     view.problem = error.message;
-    setText(byId("status"), error.message);
+    setText(byId("status"), view.problem);
   }
   draw();
   await time.refresh();

@@ -99,6 +99,8 @@ export class MachineMap {
       cell.letter.dataset.text = text;
       const said = [`CPU ${cpu}`, holder?.name ?? "free", ...marks];
       if (by.value) said.push(value === undefined ? `${by.name} not known` : `${by.name} ${text} ${by.unit}`);
+      else if (look === "lent") said.push("lent");
+      else if (look === "closed") said.push("closed to other exclusive containers");
       if (moved?.has(cpu)) said.push("differs");
       setAttribute(cell.button, "aria-label", said.join(", "));
       setAttribute(cell.button, "title", said.join(", "));

@@ -25,11 +25,18 @@ export class Detail {
       return;
     }
     if (selected.kind === "container" && !isPast) this.askWhy(selected.id, view);
-    const focus = this.place.contains(document.activeElement) ? document.activeElement.dataset?.focus : null;
     const close = el("button", { type: "button", class: "close", "aria-label": "Close", "data-focus": "close", onclick: () => this.select(null) }, "×");
     const content = { container: () => this.container(view), cpu: () => this.cpu(view), node: () => this.node(view) }[selected.kind]?.() ?? [];
-    this.place.replaceChildren(close, ...content.filter(Boolean));
-    if (focus) this.place.querySelector(`[data-focus="${focus}"]`)?.focus();
+    this.fill([close, ...content.filter(Boolean)]);
+  }
+
+  // Only where something has changed: what is marked stays marked, and what has the focus keeps it.
+  fill(parts) {
+    const shown = [...this.place.childNodes];
+    if (parts.length === shown.length && parts.every((it, at) => it.isEqualNode(shown[at]))) return;
+    const focus = this.place.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+    this.place.replaceChildren(...parts);
+    if (focus) [...this.place.querySelectorAll("[data-focus]")].find((it) => it.dataset.focus === focus)?.focus();
   }
 
   // Once for each change of what is shown of it, and again when there are other readings.
@@ -51,7 +58,7 @@ export class Detail {
   }
 
   link(kind, id, text) {
-    return el("button", { type: "button", class: "link", onclick: () => this.select(kind, id) }, text);
+    return el("button", { type: "button", class: "link", "data-focus": `${kind}:${id}`, onclick: () => this.select(kind, id) }, text);
   }
 
   container({ map, rates, selected, isPast }) {

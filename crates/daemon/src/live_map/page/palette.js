@@ -25,11 +25,12 @@ function colourOf(name) {
 const numbers = new Map();
 const NUMBERS_MAX = 2000;
 
-function numbersOf(names) {
+// `others`: names that another map shows beside this one, with letters of their own.
+function numbersOf(names, others) {
   if (numbers.size > NUMBERS_MAX) numbers.clear();
   const used = new Set(names.map((name) => numbers.get(name)));
   const given = new Map();
-  const taken = new Set();
+  const taken = new Set(others.map((name) => numbers.get(name)));
   let next = 0;
   for (const name of names) {
     let number = numbers.get(name);
@@ -44,8 +45,24 @@ function numbersOf(names) {
   return given;
 }
 
-// The holders of a map: by CPU, by container, and a list for the legend.
-export function holders(map) {
+// By their lowest CPU.
+function ownersOf(map) {
+  const owners = map.containers.filter((it) => it.own);
+  const lowest = new Map(owners.map((it) => [it, Math.min(...parse(it.own))]));
+  return owners.sort((a, b) => lowest.get(a) - lowest.get(b));
+}
+
+const groupsOf = (map) => (map.groups ?? []).filter((it) => parse(it.shared).size);
+const groupName = (it) => `group ${it.name}`;
+
+// What has a capital letter: the first container of each CPU set, and groups.
+function lettered(map) {
+  const first = new Map(ownersOf(map).toReversed().map((it) => [it.own, it.name]));
+  return [...[...first.values()].reverse(), ...groupsOf(map).map(groupName)];
+}
+
+// The holders of a map: by CPU, by container, and a list for the legend. `beside`: a map that is shown beside it and has its letters, or null.
+export function holders(map, beside) {
   const byCpu = new Map();
   const byName = new Map();
   const list = [];
@@ -55,11 +72,11 @@ export function holders(map) {
     for (const cpu of cpus) if (!byCpu.has(cpu)) byCpu.set(cpu, holder);
     return holder;
   };
-  const owners = map.containers.filter((it) => it.own);
-  const lowest = new Map(owners.map((it) => [it, Math.min(...parse(it.own))]));
-  owners.sort((a, b) => lowest.get(a) - lowest.get(b));
+  const owners = ownersOf(map);
+  const names = lettered(map);
+  const others = beside ? lettered(beside).filter((name) => !names.includes(name)) : [];
   const bySet = new Map();
-  const number = numbersOf([...new Map(owners.toReversed().map((it) => [it.own, it.name])).values()]);
+  const number = numbersOf(names, others);
   let last = null;
   for (const it of owners) {
     // Containers of one pod may hold their CPUs together.
@@ -73,11 +90,10 @@ export function holders(map) {
     }
     byName.set(it.name, holder);
   }
-  (map.groups ?? []).forEach((it, at) => {
-    const cpus = parse(it.shared);
-    const letter = letters(bySet.size + at, "A");
-    if (cpus.size) add({ kind: "group", name: `group ${it.name}`, letter, look: `k${colourOf(it.name)}` }, cpus);
-  });
+  for (const it of groupsOf(map)) {
+    const name = groupName(it);
+    add({ kind: "group", name, letter: letters(number.get(name), "A"), look: `k${colourOf(it.name)}` }, parse(it.shared));
+  }
   const reserved = parse(map.reserved);
   if (reserved.size) add({ kind: "reserved", name: "reserved", letter: "r", look: "reserved" }, reserved);
   const idle = parse(map.idle);

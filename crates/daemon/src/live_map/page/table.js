@@ -57,7 +57,8 @@ export class ContainerTable {
     const shown = all.filter((row) => matches(row, query));
     const [id, direction] = sort.split(":");
     const column = COLUMNS.find((it) => it.id === id) ?? COLUMNS[1];
-    shown.sort((a, b) => compare(column, a, b) * (direction === "up" ? -1 : 1) || a.it.name.localeCompare(b.it.name));
+    const sign = direction === "up" ? -1 : 1;
+    shown.sort((a, b) => unknownLast(column, a, b) || compare(column, a, b) * sign || a.it.name.localeCompare(b.it.name));
     const hasValue = COLUMNS.map((it) => !it.isNumber || all.some((row) => it.value(row) !== undefined));
     this.headers.forEach((header, at) => {
       setAttribute(header, "aria-sort", COLUMNS[at] === column ? ((direction === "up") !== !!column.isNumber ? "descending" : "ascending") : null);
@@ -100,8 +101,10 @@ function matches({ it }, query) {
   });
 }
 
+const unknownLast = (column, a, b) => (column.value(a) === undefined) - (column.value(b) === undefined);
+
 function compare(column, a, b) {
   const [left, right] = [column.value(a), column.value(b)];
-  if (left === undefined || right === undefined) return (left === undefined) - (right === undefined);
+  if (left === undefined) return 0;
   return column.isNumber ? right - left : `${left}`.localeCompare(`${right}`, undefined, { numeric: true });
 }

@@ -3,6 +3,8 @@
 import { ask, byId, clock, setText } from "./dom.js";
 
 const STEP = 200;
+// The most that the daemon tells at a time.
+const STEP_MAX = 1000;
 
 export class Time {
   // `changed` is told when another moment is to be shown.
@@ -19,29 +21,40 @@ export class Time {
     byId("older").addEventListener("click", () => this.older());
   }
 
+  // Below zero for a moment that is not among the events that are loaded.
   get index() {
-    const found = this.events.findIndex((it) => it.id === this.at);
-    return this.at === null || found < 0 ? this.events.length : found;
+    return this.at === null ? this.events.length : this.events.findIndex((it) => it.id === this.at);
   }
 
   // New events, as they come.
   async refresh() {
-    const answer = await ask(`/api/v1/history?count=${STEP}`).catch(() => null);
-    if (!answer) return this.render();
-    const known = new Set(this.events.map((it) => it.id));
-    const fresh = answer.entries.filter((it) => !known.has(it.id));
-    if (!this.events.length) this.hasMore = answer.has_more;
-    this.events = fresh.length === answer.entries.length ? answer.entries : [...this.events, ...fresh];
+    const last = this.events.at(-1);
+    const answer = await ask(`/api/v1/history?count=${STEP}${last ? `&after=${last.id}` : ""}`).catch(() => null);
+    // Others may have come by another question.
+    if (answer && this.events.at(-1) === last) {
+      // What lies between is loaded as older ones are.
+      if (!last || answer.has_more) [this.events, this.hasMore] = [answer.entries, answer.has_more];
+      else this.events.push(...answer.entries);
+    }
     this.render();
   }
 
-  async older() {
+  // Gives whether there were some.
+  async older(count = STEP) {
     const first = this.events[0];
-    if (!first) return;
-    const answer = await ask(`/api/v1/history?count=${STEP}&before=${first.id}`).catch(() => null);
-    if (!answer) return;
+    if (!first) return false;
+    const answer = await ask(`/api/v1/history?count=${count}&before=${first.id}`).catch(() => null);
+    if (!answer || this.events[0] !== first) return false;
     this.events = [...answer.entries, ...this.events];
     this.hasMore = answer.has_more;
+    this.render();
+    return answer.entries.length > 0;
+  }
+
+  // A link may name a moment that lies before those that are loaded at first.
+  async find() {
+    const at = this.at;
+    while (at === this.at && this.index < 0 && this.hasMore && (await this.older(STEP_MAX)));
     this.render();
   }
 
@@ -69,16 +82,18 @@ export class Time {
     const { events, index } = this;
     const slider = byId("slider");
     slider.max = events.length;
-    slider.value = index;
+    slider.value = Math.max(index, 0);
     const event = events[index];
-    slider.setAttribute("aria-valuetext", event ? `${clock(event.at)}, ${sentence(event)}` : "now");
-    byId("live").setAttribute("aria-pressed", `${!event}`);
-    byId("back").disabled = index === 0;
+    const isPast = this.at !== null;
+    const unlisted = "A moment that is not among the events that are loaded.";
+    slider.setAttribute("aria-valuetext", event ? `${clock(event.at)}, ${sentence(event)}` : isPast ? unlisted : "now");
+    byId("live").setAttribute("aria-pressed", `${!isPast}`);
+    byId("back").disabled = index <= 0;
     byId("forward").disabled = index === events.length;
     byId("older").hidden = !this.hasMore;
     const last = events[events.length - 1];
     setText(byId("event"), event ? `After ${clock(event.at)}, event ${index + 1} of ${events.length}: ${sentence(event)}`
-      : last ? `Now. The last event, ${clock(last.at)}: ${sentence(last)}` : "Now. Nothing has happened yet.");
+      : isPast ? unlisted : last ? `Now. The last event, ${clock(last.at)}: ${sentence(last)}` : "Now. Nothing has happened yet.");
   }
 }
 
