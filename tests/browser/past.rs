@@ -135,6 +135,11 @@ fn check_letters(shown: &Seen, before: &BTreeMap<u32, String>, after: &BTreeMap<
             assert_eq!(*letters.entry(letter).or_insert(owner), owner, "{letter} in {place}");
         }
     }
+    // Those of shared pools stay, too.
+    let moved = shown.cpus_that_look("map", "moved");
+    for cpu in (0..48).filter(|cpu| !moved.iter().any(|it| it.0 == *cpu)) {
+        assert_eq!(shown.cpu("map", cpu).1, shown.cpu("other", cpu).1, "CPU {cpu}");
+    }
     let legend = shown.list("legend");
     for (letter, owner) in letters {
         let is_both = |it: &&str| it.starts_with(&format!("{letter}{owner}"));

@@ -100,14 +100,15 @@ export function holders(map, beside) {
   if (idle.size) add({ kind: "idle", name: "idle for other threads of the core", letter: "-", look: "idle" }, idle);
   const isolated = parse(map.isolated);
   if (isolated.size) add({ kind: "isolated", name: "isolated, free", letter: "i", look: "isolated" }, isolated);
-  const pools = map.pools.map((it) => ({ ...it, set: parse(it.shared) })).filter((it) => it.set.size);
+  const pools = map.pools.map((it) => ({ ...it, set: parse(it.shared) }));
   pools.sort((a, b) => a.set.size - b.set.size);
   // Shared parts get whole NUMA nodes, which have another name where they are dies or packages; else there is one pool.
   const kinds = ["numa ", "die ", "package "].map((kind) => pools.filter((it) => it.name.startsWith(kind)));
-  const shown = kinds.find((it) => it.length) ?? pools.slice(-1);
-  shown.sort((a, b) => Math.min(...a.set) - Math.min(...b.set));
+  const shown = kinds.find((it) => it.some((pool) => pool.set.size)) ?? pools.slice(-1);
+  // A letter stays with its pool, whatever others have to share.
+  shown.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
   shown.forEach((pool, at) => {
-    add({ kind: "shared", name: `shared, ${pool.name}`, pool: pool.name, letter: letters(at, "a"), look: `s${at % 2}` }, pool.set);
+    if (pool.set.size) add({ kind: "shared", name: `shared, ${pool.name}`, pool: pool.name, letter: letters(at, "a"), look: `s${at % 2}` }, pool.set);
   });
   return { byCpu, byName, list };
 }
