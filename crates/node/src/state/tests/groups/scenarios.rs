@@ -302,7 +302,7 @@ fn balloons_leave_the_node_of_a_device_to_those_near_it() {
         GroupType { place: far, ..kind("other", requests(4, 4)) },
     ];
     let mut node = started(N4C16, &types);
-    node.state.devices = [super::places::card("eth2", 2)].into();
+    node.state.devices = [places::card("eth2", 2)].into();
     let mut told = String::new();
     for (name, of) in [("a", "other"), ("b", "other"), ("c", "device"), ("d", "other")] {
         let (name, of) = (format!("n/{name}/c"), format!("bayplan.dev/group={of}"));
