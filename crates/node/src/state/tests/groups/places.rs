@@ -1,4 +1,4 @@
-//! Where groups are, what they are made of, and how they follow use: tables of what the suites of balloons show, and of dynamic pools.
+//! Where groups are and what they are made of: tables of what the suites of balloons show.
 
 use bayplan_allocator::Preserve;
 use bayplan_topology::{Device, DeviceKind};
@@ -285,42 +285,6 @@ fn a_composite_regains_cpus() {
     );
 }
 
-/// A group that follows use grows beyond what its members request, to its maximum, and shrinks by more than its deadband only; a new member has its CPUs at once.
-#[test]
-fn a_group_follows_what_its_members_use() {
-    let follows = Some(Follow { changes_per_minute: 2, ..Follow::default() });
-    check(
-        N4C16,
-        &[GroupType { follows, ..kind("pool", requests(1, 6)) }],
-        &[
-            "n/a/c 1000 bayplan.dev/group=pool",
-            "use 10 n/a/c=1000",
-            "use 20 n/a/c=2000",
-            "use 30 n/a/c=3000",
-            "use 80 n/a/c=9000",
-            "n/b/c 2000 bayplan.dev/group=pool",
-            "use 90 n/a/c=3500 n/b/c=100",
-            "use 160 n/a/c=100 n/b/c=100",
-            "-n/b/c",
-            "use 230 n/a/c=100",
-            "-n/a/c",
-        ],
-        expect![[r#"
-            n/a/c 1000 bayplan.dev/group=pool: on 8
-            use 10 n/a/c=1000: pool[0] has 2
-            use 20 n/a/c=2000: pool[0] has 3
-            use 30 n/a/c=3000: pool[0] has 4
-            use 80 n/a/c=9000: pool[0] has 6
-            n/b/c 2000 bayplan.dev/group=pool: on 1-3,8-10
-            use 90 n/a/c=3500 n/b/c=100: pool[0] has 6
-            use 160 n/a/c=100 n/b/c=100: pool[0] has 3
-            -n/b/c: gone
-            use 230 n/a/c=100: pool[0] has 1
-            -n/a/c: gone
-        "#]],
-    );
-}
-
 /// What is left alone of all containers is set in a group that says so, and the other way round.
 #[test]
 fn a_group_says_what_is_left_alone_of_its_members() {
@@ -523,55 +487,6 @@ fn components_with_a_load_that_overloads_are_on_different_cores() {
               mixed[0] : 4-6,12, n/b/c on 4-6,12
         "#]],
     );
-}
-
-/// A try to grow for which there is no room is made again without counting as another size, and refuses no member that needs less.
-#[test]
-fn a_group_that_follows_use_on_a_full_machine() {
-    let follows = Some(Follow { changes_per_minute: 2, ..Follow::default() });
-    check(
-        N4C16,
-        &[GroupType { follows, ..kind("pool", requests(1, 0)) }],
-        &[
-            "n/x/c 12000 Guaranteed",
-            "n/a/c 1000 bayplan.dev/group=pool",
-            "use 10 n/a/c=3000",
-            "use 20 n/a/c=3000",
-            "use 30 n/a/c=3000",
-            "n/b/c 1000 bayplan.dev/group=pool",
-            "-n/x/c",
-            "use 40 n/a/c=3000",
-        ],
-        expect![[r#"
-            n/x/c 12000 Guaranteed: on 2-7,10-15
-            n/a/c 1000 bayplan.dev/group=pool: on 8
-            use 10 n/a/c=3000: pool[0] has 1
-            use 20 n/a/c=3000: pool[0] has 1
-            use 30 n/a/c=3000: pool[0] has 1
-            n/b/c 1000 bayplan.dev/group=pool: on 1,8
-            -n/x/c: gone
-            use 40 n/a/c=3000: pool[0] has 4
-              pool[0] : 1-2,8-9, n/a/c on 1-2,8-9, n/b/c on 1-2,8-9
-        "#]],
-    );
-}
-
-/// A group that follows use and loses all of its CPUs has as many elsewhere as were measured.
-#[test]
-fn a_group_that_follows_use_keeps_its_size_elsewhere() {
-    let kind = kind("pool", requests(1, 6));
-    let mut node = started(N4C16, &[GroupType { follows: Some(Follow::default()), ..kind }]);
-    node.create(&["n/a/c", "1000", "bayplan.dev/group=pool"]);
-    let mut told = vec![node.used(&["10", "n/a/c=2000"]), node.shown()];
-    node.machine("pack:2 numa:2 core:2 pu:2 mem:2 offline:1-3,8-11");
-    told.push(node.shown());
-    expect![[r#"
-        pool[0] has 3
-          pool[0] : 1,8-9, n/a/c on 1,8-9
-
-          pool[0] : 4-5,12, n/a/c on 4-5,12
-    "#]]
-    .assert_eq(&told.join("\n"));
 }
 
 /// Koordinator's words about NUMA nodes: the roomiest one, and those that its scheduler has chosen.
