@@ -17,7 +17,8 @@ mod complete;
 mod config;
 mod control;
 mod demo;
-#[cfg(all(test, feature = "cluster"))]
+#[cfg(feature = "cluster")]
+#[cfg(test)]
 mod documents;
 mod exit_code;
 mod explain;
