@@ -14,7 +14,7 @@ use bayplan_enforcement::{
 };
 use bayplan_node::groups::{GroupType, Load};
 use bayplan_node::settings::{CompactionConfig, OnNoCapacity};
-use bayplan_types::{Bytes, CpuSet, MilliCpu, ThreadPolicy};
+use bayplan_types::{Bytes, CpuSet, MilliCpu};
 use bayplan_workload::annotations::{ClassNames, CpuPartition, InterruptRule, Rule};
 use bayplan_workload::{Ceilings, RequestRules, WideVectors};
 use jiff::SignedDuration;
@@ -280,9 +280,7 @@ impl Config {
         let resctrl = self.resctrl.classes().map(|(_, class)| class.name.as_str());
         let profiles = profile_names().flat_map(|name| [name.to_owned(), name.replace('-', "_")]);
         let reclaim = self.reclaim_classes.keys().cloned();
-        let is_realtime =
-            |it: &&NamedScheduling| it.class.threads.policy.is_some_and(ThreadPolicy::is_realtime);
-        let realtime = self.scheduling_classes.iter().filter(is_realtime);
+        let realtime = self.scheduling_classes.iter().filter(|it| it.class.is_realtime());
         ClassNames {
             cpu: self.cpu_classes.classes.keys().cloned().chain(profiles).collect(),
             resctrl: resctrl.chain(ROOTS).map(str::to_owned).collect(),

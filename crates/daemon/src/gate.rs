@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bayplan_cri::call_observer::CallObserver;
 use bayplan_cri::upstream::RuntimeError;
+use bayplan_enforcement::SchedulingClass;
 use bayplan_host::kernel::DiskKernel;
-use bayplan_host::{groups_realtime_threads, read_volumes};
+use bayplan_host::read_volumes;
 use bayplan_node::event::{Answer, Event};
 use bayplan_types::{Pinning, ThreadScheduling};
 use bayplan_workload::{
@@ -27,7 +28,7 @@ use crate::nri_link::Link;
 use crate::pods::{Known, PATIENCE, PodLookup};
 use crate::read_huge_pages::read_huge_pages;
 use crate::resources_dir::mounted_dir;
-use crate::scheduling_class::{class_of, is_realtime};
+use crate::scheduling_class::{class_of, lacks_realtime};
 use crate::sync::Syncer;
 
 /// Cheap to clone; clones share everything.
@@ -355,6 +356,21 @@ impl Gate {
         container.lacks_partition = matches!(found, Ok(Ok(true)));
     }
 
+    /// What threads of a class say, without a policy that this kernel refuses: the runtime would fail to start the container. What it lacks is told of it as long as it runs.
+    async fn possible_threads(&self, class: SchedulingClass) -> ThreadScheduling {
+        let threads = class.threads;
+        if !class.is_realtime() {
+            return threads;
+        }
+        let root = self.syncer.host_root.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            DiskKernel::open(&root).is_ok_and(|mut kernel| lacks_realtime(&class, &mut kernel))
+        });
+        // Where it is not known in time, the class is as the configuration has it.
+        let lacks_policy = matches!(timeout(self.limit() / 4, read).await, Ok(Ok(true)));
+        ThreadScheduling { policy: threads.policy.filter(|_| !lacks_policy), ..threads }
+    }
+
     /// Reads which huge pages others use, before a container that asks for some is placed. It waits for the kernel only: which containers have
     /// asked is published, and what was read goes into the queue before the question. Where it is not known in time, or there is no place in
     /// the queue, what was known last counts.
@@ -469,15 +485,10 @@ impl Agent for Gate {
                 return ThreadScheduling::default();
             }
         };
-        let Some(class) = class_of(classes, named.as_deref(), pod) else {
-            return ThreadScheduling::default();
-        };
-        let threads = class.class.threads;
-        // The runtime would fail to start it; what it lacks is told of it as long as it runs.
-        let lacks_policy = is_realtime(class)
-            && DiskKernel::open(&self.syncer.host_root)
-                .is_ok_and(|mut kernel| groups_realtime_threads(&mut kernel));
-        ThreadScheduling { policy: threads.policy.filter(|_| !lacks_policy), ..threads }
+        match class_of(classes, named.as_deref(), pod) {
+            Some(class) => self.possible_threads(class.class.clone()).await,
+            None => ThreadScheduling::default(),
+        }
     }
 
     fn mounts(&self, pod_id: &str, name: &str, attempt: u32) -> Vec<Mount> {

@@ -1,9 +1,8 @@
 //! Which class of scheduling a container has. In: classes of the configuration, what is named, the pod. Out: a class, and what this front end cannot set of it.
 
-use bayplan_enforcement::NamedScheduling;
+use bayplan_enforcement::{NamedScheduling, SchedulingClass};
 use bayplan_host::groups_realtime_threads;
 use bayplan_host::kernel::Kernel;
-use bayplan_types::ThreadPolicy;
 use bayplan_workload::Pod;
 use bayplan_workload::annotations::matches_glob;
 
@@ -41,18 +40,20 @@ pub(crate) fn without_realtime(unit: &str, class: &str) -> String {
 const REALTIME_REFUSED: &str =
     "this kernel gives groups no time for real-time threads (CONFIG_RT_GROUP_SCHED with cgroup v1)";
 
-/// Whether its threads are to be real-time.
-pub(crate) fn is_realtime(class: &NamedScheduling) -> bool {
-    class.class.threads.policy.is_some_and(ThreadPolicy::is_realtime)
+/// Whether its threads are to be real-time, which this kernel refuses.
+pub(crate) fn lacks_realtime(class: &SchedulingClass, kernel: &mut dyn Kernel) -> bool {
+    class.is_realtime() && groups_realtime_threads(kernel)
 }
 
 /// Classes that this kernel refuses.
 pub(crate) fn check_realtime(config: &Config, kernel: &mut dyn Kernel) -> Option<Finding> {
-    let classes = config.scheduling_classes.iter().filter(|it| is_realtime(it));
-    let names: Vec<&str> = classes.map(|it| it.name.as_str()).collect();
-    if names.is_empty() || config.front_end == FrontEnd::Cri || !groups_realtime_threads(kernel) {
+    let mut classes =
+        config.scheduling_classes.iter().filter(|it| it.class.is_realtime()).peekable();
+    classes.peek()?;
+    if config.front_end == FrontEnd::Cri || !groups_realtime_threads(kernel) {
         return None;
     }
+    let names: Vec<&str> = classes.map(|it| it.name.as_str()).collect();
     let message =
         format!("containers of {} have no real-time policy: {REALTIME_REFUSED}", names.join(", "));
     let remedy =

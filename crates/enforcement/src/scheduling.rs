@@ -4,7 +4,7 @@
 //! a front end sets for the first process ([`ThreadScheduling`]) and no file here. `cpu.idle` is for the group of a pod, because runtimes write the weight of a container's own with
 //! every update, which an idle group refuses.
 
-use bayplan_types::{IoClass, QosClass, ThreadScheduling};
+use bayplan_types::{IoClass, QosClass, ThreadPolicy, ThreadScheduling};
 
 use crate::block_io::CgroupFiles;
 use crate::setting::{Form, Setting, Settings, Slot};
@@ -22,6 +22,11 @@ pub struct SchedulingClass {
 }
 
 impl SchedulingClass {
+    /// Whether threads of all cgroups wait for those of a container in it.
+    pub fn is_realtime(&self) -> bool {
+        self.threads.policy.is_some_and(ThreadPolicy::is_realtime)
+    }
+
     /// Whether it says what groups can say.
     pub fn wants_files(&self) -> bool {
         self.is_idle || self.io.is_some()

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use bayplan_enforcement::{NamedScheduling, ScheduledMember, settings_for_scheduling};
-use bayplan_host::{find_container_cgroup, groups_realtime_threads, read_cgroup_files};
+use bayplan_host::{find_container_cgroup, read_cgroup_files};
 use bayplan_node::occupancy::Occupant;
 
 use super::family::{Context, Family};
 use super::gathered::Gathered;
 use crate::config::FrontEnd;
-use crate::scheduling_class::{class_of, is_realtime, without_front_end, without_realtime};
+use crate::scheduling_class::{class_of, lacks_realtime, without_front_end, without_realtime};
 
 /// What groups can say of containers that have a class.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ fn members(
         let Some(class) = class else { continue };
         if front_end == FrontEnd::Cri && !class.class.threads.is_empty() {
             gathered.problems.push(without_front_end(&occupant.name, &class.name));
-        } else if is_realtime(class) && groups_realtime_threads(&mut **kernel) {
+        } else if lacks_realtime(&class.class, &mut **kernel) {
             gathered.problems.push(without_realtime(&occupant.name, &class.name));
         }
         if !class.class.wants_files() {

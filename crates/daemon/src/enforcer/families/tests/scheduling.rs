@@ -86,3 +86,16 @@ fn scheduling_classes_are_written_and_given_back() {
     daemon.settle(&without.both);
     assert_eq!(files(), begin);
 }
+
+/// A kernel that gives groups no time for real-time threads: a container with such a class says what it lacks, and has the rest of it.
+#[test]
+fn a_container_says_that_its_kernel_refuses_a_realtime_policy() {
+    let scene = scene(&format!("frontEnd: nri{CLASSES}"));
+    let mut fake = groups();
+    put(&mut fake.rest.files, "sys/fs/cgroup/cpu/cpu.rt_runtime_us", "0");
+    let state = tempfile::tempdir().unwrap();
+    let done = Daemon::start(&scene, &state, Box::new(shared(fake))).look(&scene.both);
+    let told = done.problems.iter().filter(|it| it.contains("real-time"));
+    expect![[r#"n/named/c: its scheduling class "by-pod" is real-time, and this kernel gives groups no time for real-time threads (CONFIG_RT_GROUP_SCHED with cgroup v1)"#]]
+        .assert_eq(&told.cloned().collect::<Vec<_>>().join("\n"));
+}
