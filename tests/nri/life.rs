@@ -122,11 +122,11 @@ pub(crate) fn switches(node: &mut Node) -> anyhow::Result<()> {
         Ok(())
     };
     check(node, "as a plugin")?;
-    says(node, " by the NRI plugin")?;
+    says(node, "  frontend nri\n")?;
     node.switch(Way::Proxy, "")?;
     ensure!(node.status()?.front_end.is_none(), "it is the proxy");
     check(node, "as a proxy")?;
-    says(node, " by the CRI proxy")?;
+    says(node, "  frontend cri\n")?;
     let file = Path::new("/proc").join(owner.pid.to_string());
     node.switch(Way::Plugin, "")?;
     check(node, "as a plugin again")?;

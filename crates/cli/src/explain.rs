@@ -5,7 +5,7 @@ use bayplan_daemon::query_control;
 use bayplan_node::decision::{Decision, End, PoolVerdict, Verdict};
 use bayplan_node::history::{ContainerNames, Entry, Kind, past_proposals};
 use bayplan_node::proposals::ProposalView;
-use bayplan_node::status::{Explanation, HeldFile, KnownView, front_end_text};
+use bayplan_node::status::{Explanation, HeldFile, KnownView};
 use serde_json::{Value, json};
 
 use crate::args::{ExplainOptions, Output, PastOptions};
@@ -175,8 +175,7 @@ fn render_explanation(explanation: &Explanation) -> String {
     text.push_str(&format!("  asked    {}\n", decision.asked));
     // A simulated decision has no time.
     if decision.at != jiff::Timestamp::UNIX_EPOCH {
-        let front_end = front_end_text(explanation.front_end.as_deref());
-        text.push_str(&format!("  decided  {:.0}{front_end}\n", decision.at));
+        text.push_str(&format!("  decided  {:.0}\n", decision.at));
     }
     match &explanation.now {
         Some(now) => {
@@ -199,6 +198,7 @@ fn render_explanation(explanation: &Explanation) -> String {
                 text.push_str(&format!("  isolated {isolation}\n"));
             }
             text.extend(explanation.vectors.iter().map(|it| format!("  vectors  {it}\n")));
+            text.extend(explanation.front_end.iter().map(|it| format!("  frontend {it}\n")));
         }
         None => text.push_str(&match &explanation.end {
             Some(End { at, why }) => format!("  now      gone\n  ended    {at:.0} {why}\n"),

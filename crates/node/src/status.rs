@@ -417,12 +417,3 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<End>,
 }
-
-/// The way in, for people: what follows the time of a decision.
-pub fn front_end_text(front_end: Option<&str>) -> &'static str {
-    match front_end {
-        Some("cri") => " by the CRI proxy",
-        Some("nri") => " by the NRI plugin",
-        _ => "",
-    }
-}

@@ -2,7 +2,7 @@
 
 use bayplan_node::decision::End;
 use bayplan_node::proposals::ProposalView;
-use bayplan_node::status::{ContainerStatus, front_end_text};
+use bayplan_node::status::ContainerStatus;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -194,10 +194,8 @@ pub fn render_why(view: &WhyView) -> String {
         }
         text.push('\n');
     }
-    let front_end = front_end_text(view.front_end.as_deref());
-    let colon = if front_end.is_empty() { "" } else { ":" };
-    let (at, outcome) = (view.decided_at, &view.outcome);
-    text.push_str(&format!("  decided  {at:.0}{front_end}{colon} {outcome}\n"));
+    text.push_str(&format!("  decided  {:.0} {}\n", view.decided_at, view.outcome));
+    text.extend(view.front_end.iter().map(|it| format!("  frontend {it}\n")));
     text.push_str(&render_measured(&view.measured));
     text.push_str(&render_causes(view));
     if !view.rebalance.is_empty() {
