@@ -200,8 +200,12 @@ impl Ledger {
     /// avoided; the most important come first.
     pub(crate) fn pool_to_grow(&self, request: &Request, had: &CpuSet, more: usize) -> PoolId {
         let narrowest = self.pools.around(had);
+        let avoids = &request.wishes.cpus.avoids;
+        if avoids.is_empty() {
+            return narrowest;
+        }
         let mut open = self.pools.ownable(self.open().cpus()).difference(had);
-        for avoided in &request.wishes.cpus.avoids {
+        for avoided in avoids {
             let others = open.difference(avoided);
             if others.len() >= more {
                 open = others;
@@ -209,7 +213,7 @@ impl Ledger {
         }
         let mut around = self.pools.chain(narrowest);
         let found = around.find(|it| open.intersection_len(&it.cpus) >= more);
-        found.filter(|_| !request.wishes.cpus.avoids.is_empty()).map_or(narrowest, |it| it.id)
+        found.map_or(narrowest, |it| it.id)
     }
 
     /// The narrowest pool that has what a group holds and what its members have of their own.
