@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bayplan_daemon::config::parse_config;
 use clap::Parser as _;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::args::Args;
 
@@ -118,16 +118,19 @@ fn mistake(words: &[String], is_named: bool) -> Option<String> {
         InvalidValue, MissingRequiredArgument, MissingSubcommand, ValueValidation,
     };
     let error = Args::try_parse_from(words).err()?;
-    let stands_for = |it: &String| {
-        it.chars().all(|c| c.is_ascii_uppercase() || matches!(c, '_' | '.' | '-'))
-            && it.chars().any(|c| c.is_ascii_uppercase())
+    let stands_for = |kind| match error.get(kind) {
+        Some(ContextValue::String(it)) => {
+            it.chars().all(|c| c.is_ascii_uppercase() || matches!(c, '_' | '.' | '-' | '='))
+        }
+        _ => false,
     };
     let is_fine = match error.kind() {
         DisplayHelp | DisplayVersion => true,
         DisplayHelpOnMissingArgumentOrSubcommand | MissingRequiredArgument | MissingSubcommand => {
             is_named
         }
-        InvalidValue | ValueValidation | InvalidSubcommand => words.iter().any(stands_for),
+        InvalidValue | ValueValidation => stands_for(ContextKind::InvalidValue),
+        InvalidSubcommand => stands_for(ContextKind::InvalidSubcommand),
         _ => false,
     };
     (!is_fine).then(|| format!("{}: {error}", words.join(" ")))
