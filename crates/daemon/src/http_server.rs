@@ -113,11 +113,14 @@ where
     let mut open = Open::<AbortHandle>(VecDeque::new());
     loop {
         let (io, address) = listener.accept().await;
-        while tasks.try_join_next().is_some() {}
         open.0.retain(|(_, task)| !task.is_finished());
         let peer = address.ip();
         if let Some(oldest) = open.evict(peer, limits) {
             oldest.abort();
+        }
+        // An aborted task has its descriptor until a worker drops it: on a busy node those of many connections at once.
+        while tasks.len() > open.0.len() {
+            let _ended = tasks.join_next().await;
         }
         let service = TowerToHyperService::new(routes.clone());
         let connection = http1::Builder::new()
@@ -215,6 +218,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use axum::routing::get;
+    use futures::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -308,6 +312,47 @@ mod tests {
         let rebound = ask(address, &full.replace("localhost", "evil.example")).await;
         assert!(rebound.starts_with("HTTP/1.1 421 "), "{rebound}");
         server.abort();
+    }
+
+    /// Hands out connections without a pause, as a full backlog does.
+    struct Flood {
+        clients: Vec<tokio::io::DuplexStream>,
+        left: usize,
+        over: std::sync::Arc<tokio::sync::Notify>,
+    }
+
+    impl Listener for Flood {
+        type Io = tokio::io::DuplexStream;
+        type Addr = SocketAddr;
+
+        async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+            // A client reads the end of a connection that is dropped.
+            self.clients.retain_mut(|it| it.read_u8().now_or_never().is_none());
+            assert!(self.clients.len() <= FEW.connections_per_peer_max, "{}", self.clients.len());
+            if self.left == 0 {
+                self.over.notify_one();
+                std::future::pending::<()>().await;
+            }
+            self.left -= 1;
+            let (client, server) = tokio::io::duplex(64);
+            self.clients.push(client);
+            (server, self.local_addr().unwrap())
+        }
+
+        fn local_addr(&self) -> std::io::Result<Self::Addr> {
+            Ok(SocketAddr::from(([127, 0, 0, 1], 80)))
+        }
+    }
+
+    /// They had their descriptors until a worker came to them: 114 where 64 may be.
+    #[tokio::test]
+    async fn connections_that_made_room_are_gone_before_the_next_is_taken() {
+        let over = std::sync::Arc::new(tokio::sync::Notify::new());
+        let flood = Flood { clients: Vec::new(), left: 200, over: over.clone() };
+        tokio::select! {
+            () = serve(flood, Router::new(), FEW) => {}
+            () = over.notified() => {}
+        }
     }
 
     #[tokio::test]
