@@ -310,25 +310,30 @@ async fn a_container_that_suffers_is_told_with_its_culprits_and_nothing_is_chang
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_helps_is_done_and_kept_until_the_daemon_stops() {
-    let (mut node, groups, _trouble) = troubled(acting, None, Groups::is_idle).await;
-    let view = view_when(&node, "kept", |it| has(it, "idle", ProposalState::Kept)).await;
-    assert!(groups.is_idle(), "{view:#?}");
+    let (mut node, groups, _trouble) = troubled(acting, None, Groups::is_suppressed).await;
+    let view = view_when(&node, "kept", |it| has(it, "suppress", ProposalState::Kept)).await;
+    assert!(groups.is_suppressed(), "{view:#?}");
     assert_eq!(view.proposals.iter().filter(|it| it.state.is_in_force()).count(), 1);
     node.check_in_line().await;
     node.stop_daemon().await;
     assert_eq!(text_of(&groups), ["0", "1", "max 100000"]);
     let text = history(&node);
-    assert!(text.contains("turns idle on default/hog/hog"), "{text}");
+    assert!(text.contains("turns suppress on default/hog/hog"), "{text}");
     assert!(text.contains(r#""kind":"judged""#) && text.contains("kept: closed"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_help_is_undone_and_the_next_is_tried() {
-    let (mut node, groups, _trouble) = troubled(acting, None, Groups::is_suppressed).await;
-    let view = view_when(&node, "kept", |it| has(it, "suppress", ProposalState::Kept)).await;
-    assert!(has(&view, "idle", ProposalState::Undone), "{view:#?}");
+    let adjust: fn(&mut Config) = |config| {
+        acting(config);
+        config.rebalance.forbidden.insert(Knob::Suppress);
+    };
+    let (mut node, groups, _trouble) = troubled(adjust, None, |_| false).await;
+    let next = |it: &RebalanceView| {
+        has(it, "idle", ProposalState::Undone) && it.proposals.iter().any(|it| it.knob != "idle")
+    };
+    view_when(&node, "another one tried", next).await;
     files_when("idle no more", || !groups.is_idle()).await;
-    assert!(groups.is_suppressed());
     assert_eq!(text(groups.pod(), "cpu.weight"), "1");
     node.stop_daemon().await;
     assert!(history(&node).contains("undone: closed"), "{}", history(&node));
@@ -336,15 +341,15 @@ async fn what_does_not_help_is_undone_and_the_next_is_tried() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_takes_back_what_is_turned_and_a_resume_does_not_turn_it_again_at_once() {
-    let (node, groups, _trouble) = troubled(acting, None, Groups::is_idle).await;
-    view_when(&node, "kept", |it| has(it, "idle", ProposalState::Kept)).await;
+    let (node, groups, _trouble) = troubled(acting, None, Groups::is_suppressed).await;
+    view_when(&node, "kept", |it| has(it, "suppress", ProposalState::Kept)).await;
     pause(&node, true).await;
-    files_when("given back", || !groups.is_idle()).await;
-    let view = view_when(&node, "withdrawn", |it| has(it, "idle", ProposalState::Withdrawn)).await;
+    files_when("given back", || !groups.is_suppressed()).await;
+    let view = view_when(&node, "withdrawn", |it| has(it, "suppress", ProposalState::Withdrawn)).await;
     let count = view.proposals.len();
     for _ in 0..10 {
         tokio::time::sleep(INTERVAL).await;
-        assert!(!groups.is_idle());
+        assert!(!groups.is_suppressed());
     }
     assert_eq!(self::view(&node).await.proposals.len(), count);
     pause(&node, false).await;
@@ -353,8 +358,8 @@ async fn a_pause_takes_back_what_is_turned_and_a_resume_does_not_turn_it_again_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_is_killed_leaves_nothing_turned_to_the_next_one() {
-    let (mut node, groups, _trouble) = troubled(acting, None, Groups::is_idle).await;
-    files_when("turned", || groups.is_idle()).await;
+    let (mut node, groups, _trouble) = troubled(acting, None, Groups::is_suppressed).await;
+    files_when("turned", || groups.is_suppressed()).await;
     node.kill_daemon();
     node.adjust = |config| {
         fast(config);
@@ -394,8 +399,6 @@ async fn where_nothing_can_be_turned_it_is_said_what_would_be_and_why_it_is_not(
     let dry: fn(&mut Config) = |config| {
         acting(config);
         config.enforcement = EnforcementMode::DryRun;
-        // CPU sets, which are turned all the same.
-        config.rebalance.forbidden.insert(Knob::Confine);
     };
     let (node, groups, _trouble) = troubled(dry, None, |_| false).await;
     let view = view_when(&node, "proposed", |it| !it.proposals.is_empty()).await;
@@ -640,8 +643,8 @@ async fn where_originals_cannot_be_kept_no_knob_is_turned() {
         let server = ContainerSpec::burstable("server", 100);
         disk.becomes(Some(illness));
         let groups = settled(&mut node, (QosClass::Burstable, &server), &pod).await;
-        let _trouble = Trouble::start(Arc::clone(&groups), Groups::is_idle);
-        let is_refused = |it: &RebalanceView| has(it, "idle", ProposalState::Refused);
+        let _trouble = Trouble::start(Arc::clone(&groups), Groups::is_suppressed);
+        let is_refused = |it: &RebalanceView| has(it, "suppress", ProposalState::Refused);
         let view = view_when(&node, "refused", is_refused).await;
         assert_eq!(text_of(&groups), ["0", "1", "max 100000"], "{illness:?}: {view:#?}");
         let metrics = metrics(&node).await;

@@ -73,7 +73,6 @@ const NOT_YET: &[(&str, Goal)] = &[
     ("tight-limit", Goal::Relief),
     // Without counters it is not seen which container is slow for a crowded cache, and memory comes home whether its distance costs much or not.
     ("no-counters", Goal::Relief),
-    ("no-counters", Goal::False),
     ("no-probes", Goal::Relief),
 ];
 

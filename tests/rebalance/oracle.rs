@@ -92,15 +92,11 @@ fn candidates(plant: &Plant, victim: ContainerId) -> Vec<Proposal> {
             let leave = match knob {
                 Knob::Siblings => around(false),
                 Knob::Gather => others_than_last(scene.topology.as_ref(), &resident.cpus),
-                // As many as can be: two CPUs are left.
-                Knob::Confine => {
-                    resident.cpus.iter().take(resident.cpus.len().saturating_sub(2)).collect()
-                }
                 Knob::Move | Knob::MoveOwner => around(true),
                 _ => CpuSet::new(),
             };
             let steps: &[u32] = match knob {
-                Knob::Weight | Knob::Suppress | Knob::Bandwidth | Knob::Cache => &[1, 3],
+                Knob::Suppress | Knob::Bandwidth | Knob::Cache => &[1, 3],
                 _ => &[1],
             };
             candidates.extend(steps.iter().map(|step| Proposal {

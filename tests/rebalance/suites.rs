@@ -205,7 +205,7 @@ fn steady(demand: Demand, nature: Nature) -> Vec<Act> {
     vec![Act { from: Duration::ZERO, demand, nature }]
 }
 
-/// A container of Burstable QoS that shares a node's CPUs. It has no frequency of its own, as the CPUs are not its own.
+/// A container of Burstable QoS that shares a node's CPUs.
 fn burstable(name: &str, node: usize, work: Work, acts: Vec<Act>) -> Tenant {
     Tenant {
         name: format!("{name}/{name}-0/main"),
@@ -223,7 +223,6 @@ fn burstable(name: &str, node: usize, work: Work, acts: Vec<Act>) -> Tenant {
         hops_from: Duration::ZERO,
         mode: Mode::Act,
         knobs: [
-            Knob::Weight,
             Knob::Siblings,
             Knob::Bandwidth,
             Knob::Cache,
@@ -243,7 +242,7 @@ fn best_effort(tenant: Tenant) -> Tenant {
 
 /// The same with CPUs of its own.
 fn owner(tenant: Tenant, list: &str) -> Tenant {
-    let knobs = [Knob::Frequency, Knob::Memory, Knob::MoveOwner].into();
+    let knobs = [Knob::Memory, Knob::MoveOwner].into();
     let cpus = cpus(list);
     Tenant { qos: QosClass::Guaranteed, class: CpuClass::Exclusive, cpus, knobs, ..tenant }
 }
@@ -416,9 +415,7 @@ fn sets_only(seed: u64) -> Trial {
     let mut all = vec![victim, from(onset, culprit(dice))];
     all.extend(innocents(dice));
     for tenant in &mut all {
-        let lowest = tenant.qos == QosClass::BestEffort;
         tenant.knobs = [Knob::Siblings, Knob::Move].into();
-        tenant.knobs.extend(lowest.then_some(Knob::Confine));
     }
     let machine = derive(&parse_machine(MACHINE).unwrap()).unwrap();
     let plant = Plant::new(machine, all, seed);
@@ -427,7 +424,7 @@ fn sets_only(seed: u64) -> Trial {
 
 /// Of the first knobs of the ladder, those that would help here most do not.
 fn first_knobs() -> BTreeSet<Knob> {
-    [Knob::Idle, Knob::Weight, Knob::Siblings].into()
+    [Knob::Idle, Knob::Siblings].into()
 }
 
 fn useless_knob(seed: u64) -> Trial {

@@ -2,8 +2,9 @@
 
 use bayplan_cluster::{Converted, Question};
 use bayplan_config::import::{Fate, Input, Note, REFUSED, Target, import};
+use bayplan_daemon::MachineView;
 use bayplan_daemon::config::node_key_names;
-use bayplan_daemon::{MachineView, parse_recorded_machine};
+use bayplan_host::parse_recorded_machine;
 use bayplan_topology::Topology;
 
 /// The configuration that an object means; the error says why there is none.

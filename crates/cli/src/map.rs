@@ -4,10 +4,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use bayplan_daemon::config::ConfigFile;
-use bayplan_daemon::{
-    ControlError, MachineView, WhatIf, ask_control, parse_recorded_machine, post_control,
-    query_control,
-};
+use bayplan_daemon::{ControlError, MachineView, WhatIf, ask_control, post_control, query_control};
+use bayplan_host::parse_recorded_machine;
 use bayplan_node::status::Status;
 use bayplan_topology::Topology;
 use serde_json::json;

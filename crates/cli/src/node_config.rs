@@ -6,9 +6,22 @@
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use bayplan_daemon::config::{CONFIG_PATH, Config, ConfigErrors, read_config, read_usable_config};
+use anyhow::Context as _;
+use bayplan_config::{CONFIG_PATH, Config, ConfigErrors, parse_config};
+use bayplan_daemon::config::{read_config_file, read_usable_config};
+
+/// The meaning of a file that was named.
+///
+/// # Errors
+/// It cannot be read, or has mistakes.
+pub(crate) fn read_config(path: &Path) -> anyhow::Result<Config> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(parse_config(path, &text)?)
+}
 
 /// The variable that names the file of this node.
 pub(crate) const VARIABLE: &str = "BAYPLAN_CONFIG";
@@ -54,7 +67,7 @@ impl NodeConfig {
     /// # Errors
     /// It cannot be read, or has mistakes.
     pub(crate) fn strict(&self) -> anyhow::Result<Config> {
-        read_config(self.path())
+        Ok(read_config_file(self.path())?.config)
     }
 
     /// As much as can be understood. That there is more is told the first time.
@@ -154,7 +167,7 @@ mod tests {
         ] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("config.yaml");
-            std::fs::write(&path, text).unwrap();
+            fs::write(&path, text).unwrap();
             let config = NodeConfig::new(Some(path), None);
             let found = config.usable_with(&["stateDir", "hostRoot"]).is_ok();
             assert_eq!(found, is_clear, "{:?}", String::from_utf8_lossy(text));

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use bayplan_daemon::{MachineView, parse_recorded_machine, query_control};
+use bayplan_daemon::{MachineView, query_control};
 use bayplan_drawing::{render_titled_svg, render_tree};
 use bayplan_host::Depth;
+use bayplan_host::parse_recorded_machine;
 use bayplan_node::status::Status;
 use bayplan_topology::{Device, Topology, derive, to_json};
 

@@ -31,6 +31,7 @@ mod schema;
 mod settings;
 mod shared;
 mod sockets;
+mod state;
 mod table;
 #[cfg(test)]
 mod test_support;
@@ -49,3 +50,4 @@ pub use requests::{Requests, TopologyPolicy};
 pub use schema::schema;
 pub use settings::{Change, Setting, Settings, Source, changes};
 pub use shared::{node_key_names, shared_schema};
+pub use state::{UnsuitableError, new_state, new_state_beside, reserved_lacking};

@@ -8,13 +8,12 @@ use bayplan_workload::annotations::RebalanceWish;
 
 pub(crate) mod trees;
 
-/// What a node can turn. The other knobs of the ladder exist on machines of its tests only.
-pub const KNOBS: [Knob; 13] = [
+/// In the order in which the key `forbid` tells them.
+pub const KNOBS: [Knob; 12] = [
     Knob::Idle,
     Knob::Siblings,
     Knob::Suppress,
     Knob::Gather,
-    Knob::Confine,
     Knob::Burst,
     Knob::Cache,
     Knob::Bandwidth,

@@ -129,8 +129,8 @@ fn what_the_daemon_cannot_turn_cannot_be_forbidden() {
     check(
         "rebalance:\n  forbid: [weight, idle, frequency]\n",
         expect![[r#"
-            config.yaml:2:12: `rebalance.forbid` is `weight`, expected a list with some of idle, siblings, suppress, gather, confine, burst, cache, bandwidth, move, clock, memory, move-owner, evict
-            config.yaml:2:26: `rebalance.forbid` is `frequency`, expected a list with some of idle, siblings, suppress, gather, confine, burst, cache, bandwidth, move, clock, memory, move-owner, evict"#]],
+            config.yaml:2:12: `rebalance.forbid` is `weight`, expected a list with some of idle, siblings, suppress, gather, burst, cache, bandwidth, move, clock, memory, move-owner, evict
+            config.yaml:2:26: `rebalance.forbid` is `frequency`, expected a list with some of idle, siblings, suppress, gather, burst, cache, bandwidth, move, clock, memory, move-owner, evict"#]],
     );
 }
 

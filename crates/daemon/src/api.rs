@@ -17,6 +17,7 @@ use crate::live_map;
 
 pub(crate) use self::containers::{tell_all, tell_all_by};
 pub(crate) use self::context::{Api, Named, Reach, stopping};
+pub use self::node::MachineView;
 
 /// One thing that can be asked.
 #[derive(Serialize)]

@@ -28,14 +28,6 @@ pub struct UsableConfig {
     pub problem: Option<anyhow::Error>,
 }
 
-/// The meaning of a file, as [`read_config_file`] reads it.
-///
-/// # Errors
-/// The file cannot be read, or [`ConfigErrors`].
-pub fn read_config(path: Option<&Path>) -> anyhow::Result<Config> {
-    Ok(read_config_file(path)?.config)
-}
-
 /// Reads and parses a file. `None` reads [`CONFIG_PATH`], and gives the defaults when there is no such file.
 ///
 /// # Errors

@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 use crate::enforcer::Enforcement;
 use crate::feed::Feed;
 use crate::health::Health;
-use crate::historian::Historian;
+use crate::history_writer::HistoryWriter;
 use crate::inbox::{Envelope, Events, Look, Looks};
-use crate::keeper::Keeper;
+use crate::journal_writer::JournalWriter;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
+use crate::runtime_writer::Batch;
 use crate::unconfirmed::Unconfirmed;
-use crate::writer::Batch;
 
 /// Events that share one write to the journal.
 const BATCH_MAX: usize = 64;
@@ -36,8 +36,8 @@ const CLOCK_STEP: Duration = Duration::from_secs(30);
 /// What the loop works on.
 pub(crate) struct EventLoop {
     pub(crate) state: NodeState,
-    pub(crate) journal: Keeper,
-    pub(crate) historian: Historian,
+    pub(crate) journal: JournalWriter,
+    pub(crate) history_writer: HistoryWriter,
     pub(crate) feed: Feed,
     /// Unbounded: each batch comes from an event, and the source of events that matter waits for the batch.
     pub(crate) writer: mpsc::UnboundedSender<Batch>,
@@ -103,7 +103,7 @@ impl EventLoop {
                 history.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
             }
             self.feed.tell(&history, &self.state);
-            self.historian.tell(history, &self.state, now);
+            self.history_writer.tell(history, &self.state, now);
             self.health.set_journal_behind(self.journal.is_behind());
             if has_changed {
                 self.metrics.show(&self.state, self.journal.bytes());

@@ -24,7 +24,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bayplan_allocator::policy::Division;
 use bayplan_host::disk::Disks;
-use bayplan_host::{CLAIMS_FILE, pods_limit_files, read_claimed_cpus};
+use bayplan_host::{CLAIMS_FILE, pods_limit_files, read_claimed_cpus, render_machine};
 use bayplan_node::event::{ChangedMachine, Event};
 use bayplan_topology::{Snapshot, Topology, derive};
 use bayplan_types::CpuSet;
@@ -35,7 +35,6 @@ use crate::config::Config;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
 use crate::read_machine::{AsItWas, read_own_machine};
-use crate::recorded_machine::render_machine;
 
 /// How often the files are read.
 const POLL: Duration = Duration::from_secs(1);

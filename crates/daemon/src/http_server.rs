@@ -348,7 +348,7 @@ mod tests {
     #[tokio::test]
     async fn connections_that_made_room_are_gone_before_the_next_is_taken() {
         let over = std::sync::Arc::new(tokio::sync::Notify::new());
-        let flood = Flood { clients: Vec::new(), left: 200, over: over.clone() };
+        let flood = Flood { clients: Vec::new(), left: 200, over: std::sync::Arc::clone(&over) };
         tokio::select! {
             () = serve(flood, Router::new(), FEW) => {}
             () = over.notified() => {}

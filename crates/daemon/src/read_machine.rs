@@ -12,14 +12,13 @@ use std::sync::Arc;
 use bayplan_enforcement::{Original, Slot};
 use bayplan_host::kernel_files::{Entry, KernelFiles};
 use bayplan_host::{
-    Depth, ReadError, capture, read_claimed_cpus, read_snapshot, write_speed_select,
+    Depth, ReadError, capture, read_claimed_cpus, read_snapshot, render_machine, write_speed_select,
 };
 use bayplan_topology::{Snapshot, Topology, derive};
 use bayplan_types::{CORE_POWER, CpuSet, SPEED_SELECT_DEVICE, SpeedSelect};
 
 use crate::enforcer::read_originals;
 use crate::node_kernel::{Asked, ask_speed_select};
-use crate::recorded_machine::render_machine;
 
 /// One for each frequency policy (Documentation/admin-guide/pm/cpufreq.rst, "Policy Interface in sysfs").
 const POLICIES: &str = "sys/devices/system/cpu/cpufreq/policy";
@@ -293,7 +292,7 @@ mod tests {
             let (root, state) = (self.root.path(), self.state());
             let AsItWas { read, unknown } = read_own_machine(root, &state, &CpuSet::new()).unwrap();
             let (topology, text) = read;
-            let recorded = crate::parse_recorded_machine(&text).unwrap();
+            let recorded = bayplan_host::parse_recorded_machine(&text).unwrap();
             assert_eq!(of(&recorded), of(&topology), "{text}");
             let captured = capture_own(root, &state).unwrap();
             assert_eq!(captured.unknown, unknown);

@@ -15,7 +15,7 @@ use crate::event_loop::EventLoop;
 use crate::feed::Feed;
 use crate::forwarder::Forwarder;
 use crate::health::{Health, Part};
-use crate::historian::start_history;
+use crate::history_writer::start_history;
 use crate::hotplug::{Ground, Machine};
 use crate::inbox::{Inbox, Looker, inbox, looker};
 use crate::metrics::Metrics;
@@ -25,11 +25,11 @@ use crate::prober::Sightings;
 use crate::rebalancer::{RebalancerTask, Told};
 use crate::resources_dir::{ResourcesDir, resources_root};
 use crate::runtime::SharedRuntime;
+use crate::runtime_writer::{RuntimeWriter, report_failures, run_runtime_writer};
 use crate::start_error::StartError;
 use crate::start_state::{new_enforcer, restore};
 use crate::sync::Syncer;
 use crate::tasks::{Losses, until, vital};
-use crate::writer::{Writer, report_failures, run_writer};
 
 /// How long a stop waits for writes that are under way; what is not written is written at the next start.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -68,11 +68,12 @@ impl Core {
         let health = Arc::<Health>::default();
         let metrics = Metrics::new(sightings.clone()).with_readings(shown.clone());
         let metrics = Arc::new(metrics.with_health(&health));
-        let (state, keeper, found) = restore(config, machine, &metrics).await?;
+        let (state, journal, found) = restore(config, machine, &metrics).await?;
         let ground = Ground::new(machine, config, state.ledger().pools().reserved());
         let (calls, sync_soon) = (RuntimeCalls::default(), Arc::new(Notify::new()));
         let enforcer = new_enforcer(config, machine.disks())?.with_calls(calls.clone());
-        let (historian, history) = start_history(config, &state, found, &metrics, machine.disks());
+        let (history_writer, history) =
+            start_history(config, &state, found, &metrics, machine.disks());
         let forwarder = Forwarder::start().map_err(StartError::Forwarder)?;
         let upstream = forwarder.upstream(&config.runtime_socket, config.runtime_timeout);
         let runtime: SharedRuntime = Arc::new(upstream);
@@ -84,8 +85,8 @@ impl Core {
         let link = Link::of(config.front_end);
         let event_loop = EventLoop {
             state,
-            journal: keeper,
-            historian,
+            journal,
+            history_writer,
             feed: feed.clone(),
             writer,
             metrics: Arc::clone(&metrics),
@@ -97,7 +98,7 @@ impl Core {
             looks,
         };
         let resources = ResourcesDir::new(resources_root(&config.socket));
-        let writer_task = Writer {
+        let writer_task = RuntimeWriter {
             runtime: Arc::clone(&runtime),
             failures: failed,
             config: current.clone(),
@@ -107,7 +108,7 @@ impl Core {
             resources,
             host_root: config.host_root.clone(),
         };
-        let writing = run_writer(batches, writer_task);
+        let writing = run_runtime_writer(batches, writer_task);
         let losses = Losses { health: Arc::clone(&health), metrics: Arc::clone(&metrics) };
         let observing = observe(inbox.clone(), current.clone(), shown.clone());
         let tasks = vec![
@@ -115,7 +116,7 @@ impl Core {
             vital(&broken, writing),
             vital(&broken, until(kill.clone(), report_failures(failures, inbox.clone()))),
             losses.spare_then(Part::Observer, until(stop.clone(), observing), shown.clone().lose()),
-            losses.spare(Part::Historian, history),
+            losses.spare(Part::HistoryWriter, history),
         ];
         let looking = RebalancerTask {
             inbox: inbox.clone(),

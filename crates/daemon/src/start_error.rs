@@ -1,14 +1,14 @@
 //! Why the daemon does not start.
 
-use bayplan_allocator::policy::PoolsError;
+use bayplan_config::UnsuitableError;
 use bayplan_host::journal::JournalError;
 
 /// Why the daemon does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The reserved CPUs do not fit the machine.
-    #[error("reservedCpus: {0}")]
-    Pools(PoolsError),
+    #[error(transparent)]
+    Pools(#[from] UnsuitableError),
     /// The state directory cannot be used.
     #[error(transparent)]
     Journal(JournalError),

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use bayplan_allocator::policy::surviving_pools;
-use bayplan_allocator::{Ledger, Pools};
+use bayplan_allocator::Pools;
 use bayplan_host::disk::Disks;
 use bayplan_host::journal::Journal;
 use bayplan_host::kernel::Kernel as _;
 use bayplan_node::event::fingerprint;
 use bayplan_node::history::Entry;
 use bayplan_node::known::Known;
-use bayplan_node::reconfigure::check_division;
 use bayplan_node::record::replay;
 use bayplan_node::state::{NodeState, Origin};
 use bayplan_topology::Topology;
@@ -18,71 +16,24 @@ use bayplan_types::CpuSet;
 use jiff::Timestamp;
 
 use crate::check::{ISOLATED, isolated_reserved};
-use crate::config::{Config, FrontEnd};
+use crate::config::{Config, new_state_beside, reserved_lacking};
 use crate::enforcer::{BOOT_ID, Enforcer, Originals, RestoredFiles, tell_lost};
 use crate::event_loop::tell;
 use crate::hotplug::Machine;
-use crate::keeper::Keeper;
+use crate::journal_writer::JournalWriter;
 use crate::metrics::Metrics;
 use crate::node_kernel::NodeKernel;
 use crate::resources_dir::{has_files, resources_root};
 use crate::start_error::StartError;
 
-fn pools_at_start(
-    topology: &Topology,
-    config: &Config,
-    held: &CpuSet,
-) -> Result<Pools, StartError> {
-    let division = config.division();
-    check_division(topology, &division).map_err(StartError::Pools)?;
-    let lacking = division.lacking(topology);
-    if lacking > 0 {
-        tracing::warn!("reservedCpus: {lacking} of the amount are offline");
+/// What is amiss with the reserved CPUs.
+fn tell_reserved(config: &Config, topology: &Topology, held: &CpuSet, pools: &Pools) {
+    for lacking in reserved_lacking(config, topology, held, pools) {
+        tracing::warn!("{lacking}");
     }
-    let division = division.settled(topology, &topology.cpus().difference(held));
-    let reserved = &division.reserved_on(topology);
-    let pools = surviving_pools(&division.machine(topology), config.policy, reserved);
-    let missing = reserved.difference(pools.reserved());
-    if !missing.is_empty() {
-        tracing::warn!(
-            "reservedCpus: {missing} are offline or all that is left for containers; {} are reserved until there are more",
-            pools.reserved()
-        );
-    }
-    if let Some(message) = isolated_reserved(topology, reserved) {
+    if let Some(message) = isolated_reserved(topology, pools.reserved()) {
         tracing::warn!("{message}; {ISOLATED}");
     }
-    Ok(pools)
-}
-
-/// A node on which nothing runs yet, as this configuration wants it on this machine.
-///
-/// # Errors
-/// [`StartError::Pools`].
-pub fn new_state(config: &Config, topology: &Topology) -> Result<NodeState, StartError> {
-    new_state_beside(config, topology, &CpuSet::new())
-}
-
-/// The same, where containers and groups will have these CPUs to themselves: an amount of reserved CPUs is others, as far as there are such, so that a start moves no container for it.
-///
-/// # Errors
-/// [`StartError::Pools`].
-pub fn new_state_beside(
-    config: &Config,
-    topology: &Topology,
-    held: &CpuSet,
-) -> Result<NodeState, StartError> {
-    let pools = pools_at_start(topology, config, held)?;
-    let ledger = Ledger::new(Arc::new(pools));
-    let state = NodeState::new(ledger, config.rules(), fingerprint(topology))
-        .with_devices(topology.devices().into())
-        .with_doubt_grace(config.doubt_grace())
-        .with_compaction(config.compaction)
-        .with_narrowing(config.narrows_memory)
-        .with_on_no_capacity(config.on_no_capacity)
-        .with_unasked_placed(config.front_end == FrontEnd::Nri)
-        .with_groups(Arc::clone(&config.groups));
-    Ok(state)
 }
 
 /// The state as the journal has it, and what the history is told of how it came to be.
@@ -90,7 +41,7 @@ pub(crate) async fn restore(
     config: &Config,
     machine: &Machine,
     metrics: &Metrics,
-) -> Result<(NodeState, Keeper, Vec<Entry>), StartError> {
+) -> Result<(NodeState, JournalWriter, Vec<Entry>), StartError> {
     let topology = machine.topology();
     let origin = Origin { config: config.differences().into(), machine: machine.files() };
     let are_told =
@@ -101,9 +52,9 @@ pub(crate) async fn restore(
         tracing::warn!(line = dropped.line, why = dropped.why, "a journal record was dropped");
     }
     let live = replay(&recovered.records);
-    let mut state = new_state_beside(config, topology, &live.held())?
-        .with_origin(origin)
-        .with_tellings(are_told);
+    let state = new_state_beside(config, topology, &live.held())?;
+    tell_reserved(config, topology, &live.held(), state.ledger().pools());
+    let mut state = state.with_origin(origin).with_tellings(are_told);
     let is_torn = !recovered.dropped.is_empty();
     let known = Known::after_reading(is_torn, &live, &fingerprint(topology));
     if known.is_partial() {
@@ -132,12 +83,12 @@ pub(crate) async fn restore(
     for note in &step.notes {
         tell(note, metrics);
     }
-    let mut keeper = Keeper::new(journal);
+    let mut journal = JournalWriter::new(journal);
     let mut found = step.history;
-    if let Err(why) = keeper.keep(Vec::new(), true, &state, metrics).await {
+    if let Err(why) = journal.keep(Vec::new(), true, &state, metrics).await {
         found.push(Entry { at: now, ..Entry::failure(format!("journal: {why}")) });
     }
-    Ok((state, keeper, found))
+    Ok((state, journal, found))
 }
 
 /// Gives back what a daemon that no longer runs has changed in kernel files, as far as they are still there. CPU sets stay as they are: only the
@@ -171,6 +122,7 @@ mod tests {
     use bayplan_types::MilliCpu;
 
     use super::*;
+    use crate::config::new_state;
     use crate::test_support::{make, new_container};
 
     /// A container has some of the lowest CPUs already when an amount comes to be reserved.

@@ -28,6 +28,7 @@ mod read_snapshot;
 mod read_speed_select;
 mod read_vector_use;
 mod read_volumes;
+mod recorded_machine;
 mod resctrl_groups;
 mod snapshot_file;
 mod uncore_domains;
@@ -56,6 +57,7 @@ pub use read_snapshot::{Depth, ReadError, capture, pods_limit_files, read_files,
 pub use read_speed_select::{read_core_power, read_speed_select, write_speed_select};
 pub use read_vector_use::{VectorUse, read_vector_use, tells_vector_use};
 pub use read_volumes::read_volumes;
+pub use recorded_machine::{RecordedError, parse_recorded_machine, render_machine};
 pub use resctrl_groups::{
     AssignReport, Assignment, GroupReport, apply_groups, assign_threads, count_outside,
 };

@@ -7,7 +7,7 @@
 //! | [`event`] | what goes in, and what comes out |
 //! | `change` | what happened: one value each, from which record, entry and note follow |
 //! | [`record`], [`history`], [`facts_form`] | lines of the journal and of the history |
-//! | [`known`], [`reconcile`], [`reseat`] | a start, a sync with the runtime, a machine of another shape |
+//! | [`known`], [`reconcile`], [`replan`] | a start, a sync with the runtime, a machine of another shape |
 //! | [`decision`], [`criteria`], [`status`] | what is told of all that |
 //! | [`mode`], [`reconfigure`], [`settings`] | what an operator changes |
 //! | [`compaction`], [`narrowing`], [`cold_start`], [`claims`], [`turned`], [`sent`], [`colocation`], [`overflow`], [`huge_pages`] | one concern each |
@@ -45,7 +45,7 @@ pub mod proposals;
 pub mod reconcile;
 pub mod reconfigure;
 pub mod record;
-pub mod reseat;
+pub mod replan;
 pub mod resources_file;
 pub mod sent;
 pub mod settings;

@@ -1,7 +1,7 @@
 //! Goes on with another configuration while containers run. In: what of a configuration the state decides by. Out: the same state under it,
 //! and which containers had to move; or only which would have to, worked out by the same step on a copy.
 //!
-//! Another configuration is like another machine (`reseat.rs`): a container that can stay where it is does. Sent away is only one that had a place on
+//! Another configuration is like another machine (`replan.rs`): a container that can stay where it is does. Sent away is only one that had a place on
 //! the reserved CPUs because of its namespace, or now has one. Rules about requests count for containers that come from now on: none that runs is
 //! placed anew because a wish of all has changed.
 

@@ -11,6 +11,7 @@ use bayplan_topology::Topology;
 use bayplan_types::CoreKind;
 
 use crate::baseline::{Baselines, SIGMA_PER_MAD};
+use crate::knob::Knob;
 use crate::path::{Path, path};
 use crate::proposal::Finding;
 use crate::sample::{Sample, Signal};
@@ -149,6 +150,16 @@ impl Judge<'_> {
     /// What a container did lately.
     pub(crate) fn lately(&self, id: ContainerId) -> Option<&Sample> {
         self.windows.latest(id, self.settings.short)
+    }
+
+    /// To make the culprit idle would hide the rest of what it does: it stays in the victim's cores and caches, which only counters show, and all that is seen without
+    /// them is well. Where its time can be limited, that does both.
+    pub(crate) fn hides_by_idle(&self, victim: ContainerId, culprit: &Resident) -> bool {
+        let is_limitable = culprit.knobs.contains(&Knob::Suppress)
+            && !self.settings.forbidden.contains(&Knob::Suppress);
+        let has_counters =
+            self.lately(victim).is_some_and(|it| it.cycles_per_instruction.is_some());
+        is_limitable && !has_counters
     }
 
     /// Keeps CPUs busy, or would if it had them.

@@ -5,8 +5,6 @@
 pub enum Knob {
     /// The culprit runs only where no other wants to: `cpu.idle`.
     Idle,
-    /// The culprit's share of contended CPUs is cut: `cpu.weight`.
-    Weight,
     /// The culprit leaves the hardware threads beside the victim's.
     Siblings,
     /// BestEffort containers together get less CPU time: at step 1 half of what the CPUs have that they may run on, at step 2 a quarter, and so on
@@ -14,16 +12,12 @@ pub enum Knob {
     Suppress,
     /// The victim has tasks that go from cache to cache, and stays on those of its CPUs that have one last-level cache.
     Gather,
-    /// The culprit leaves half of the CPUs that it shares with the victim: for nodes where nothing can limit its time.
-    Confine,
     /// The victim may overdraw its CPU limit for a moment: `cpu.max.burst`.
     Burst,
     /// The culprit gets fewer ways of the last-level cache (resctrl CAT).
     Cache,
     /// The culprit gets less memory bandwidth (resctrl MBA).
     Bandwidth,
-    /// The victim's CPUs run faster (a CPU class).
-    Frequency,
     /// A container that shares CPUs goes to another L3 or NUMA node.
     Move,
     /// A container that uses wide vectors goes to another clock domain, by the strategy for its kind.
@@ -38,17 +32,14 @@ pub enum Knob {
 
 impl Knob {
     /// All of them, in order.
-    pub const ALL: [Knob; 15] = [
+    pub const ALL: [Knob; 12] = [
         Knob::Idle,
-        Knob::Weight,
         Knob::Siblings,
         Knob::Suppress,
         Knob::Gather,
-        Knob::Confine,
         Knob::Burst,
         Knob::Cache,
         Knob::Bandwidth,
-        Knob::Frequency,
         Knob::Move,
         Knob::Clock,
         Knob::Memory,
@@ -60,15 +51,12 @@ impl Knob {
     pub fn name(self) -> &'static str {
         match self {
             Knob::Idle => "idle",
-            Knob::Weight => "weight",
             Knob::Siblings => "siblings",
             Knob::Suppress => "suppress",
             Knob::Gather => "gather",
-            Knob::Confine => "confine",
             Knob::Burst => "burst",
             Knob::Bandwidth => "bandwidth",
             Knob::Cache => "cache",
-            Knob::Frequency => "frequency",
             Knob::Move => "move",
             Knob::Clock => "clock",
             Knob::Memory => "memory",

@@ -67,8 +67,6 @@ enum Target {
     NotHigher,
     /// The victim itself.
     Victim,
-    /// The victim itself, if it owns CPUs: others would get the same otherwise.
-    Owner,
     /// A culprit as in `NotHigher`; the victim where the culprit is more important or cannot be moved.
     Either,
 }
@@ -109,17 +107,14 @@ const SEVERE: f64 = 2.0;
 /// In the order of the ladder. An exclusive container gets others of its own NUMA nodes only, so where just a node's memory is shared its move would
 /// change nothing.
 #[rustfmt::skip]
-const TABLE: [Row; 15] = [
+const TABLE: [Row; 12] = [
     Row { knob: Knob::Idle, target: Target::BestEffort, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 1 },
-    Row { knob: Knob::Weight, target: Target::Lower, signals: CPU, ties: &[Tie::Cpu], resource: Resource::Time, reach: Level::L3, steps: 3 },
     Row { knob: Knob::Siblings, target: Target::NotHigher, signals: SLOW, ties: &[Tie::Core], resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Suppress, target: Target::BestEffort, signals: ALL, ties: ANY, resource: Resource::Memory, reach: Level::L3, steps: 3 },
     Row { knob: Knob::Gather, target: Target::Victim, signals: HOPS, ties: NONE, resource: Resource::Cores, reach: Level::NumaNode, steps: 1 },
-    Row { knob: Knob::Confine, target: Target::BestEffort, signals: ALL, ties: &[Tie::Cpu], resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Burst, target: Target::Victim, signals: &[Signal::Throttled], ties: NONE, resource: Resource::Time, reach: Level::L3, steps: 2 },
     Row { knob: Knob::Cache, target: Target::Lower, signals: SLOW, ties: CACHE, resource: Resource::Memory, reach: Level::L3, steps: 2 },
     Row { knob: Knob::Bandwidth, target: Target::Lower, signals: SLOW, ties: ANY, resource: Resource::Memory, reach: Level::NumaNode, steps: 3 },
-    Row { knob: Knob::Frequency, target: Target::Owner, signals: SLOW, ties: ANY, resource: Resource::Cores, reach: Level::L3, steps: 1 },
     Row { knob: Knob::Move, target: Target::Either, signals: ALL, ties: ANY, resource: Resource::Place, reach: Level::NumaNode, steps: 1 },
     Row { knob: Knob::Clock, target: Target::Victim, signals: CLOCK, ties: NONE, resource: Resource::Place, reach: Level::Package, steps: 1 },
     Row { knob: Knob::Memory, target: Target::Victim, signals: &[Signal::FarMemory], ties: NONE, resource: Resource::Memory, reach: Level::NumaNode, steps: 1 },
@@ -150,12 +145,7 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
         if row.knob == Knob::Memory && !judge.far_memory_hurts(evidence.victim, is_slow(evidence)) {
             continue;
         }
-        if matches!(row.target, Target::Victim | Target::Owner) {
-            let is_tied = evidence.culprits.iter().any(|it| row.ties.contains(&it.tie));
-            let is_shared = row.target == Target::Owner && victim.exclusive.is_empty();
-            if (!row.ties.is_empty() && !is_tied) || is_shared {
-                continue;
-            }
+        if row.target == Target::Victim {
             let leave = match row.knob {
                 Knob::Gather => judge
                     .best_cache(scene, evidence.victim, victim)
@@ -179,8 +169,7 @@ pub(crate) fn candidates(judge: &Judge<'_>, scene: &Scene, evidence: &Evidence) 
             let found = row.against(judge, scene, evidence.victim, victim, culprit).into_iter();
             candidates.extend(found.map(|it| match it.knob {
                 Knob::Suppress => it.sparing(judge.suppression(scene), evidence),
-                Knob::Confine => it.sparing(1, evidence),
-                Knob::Weight | Knob::Bandwidth | Knob::Cache => {
+                Knob::Bandwidth | Knob::Cache => {
                     Candidate { step_min: row.first_step(evidence), ..it }
                 }
                 _ => it,
@@ -195,16 +184,10 @@ fn is_slow(evidence: &Evidence) -> bool {
     evidence.findings.iter().any(|it| SLOW.contains(&it.signal))
 }
 
-/// Whether a change leaves nothing to do for a knob on the same target: a container that hardly gets CPU time does not have to be the last to get it,
-/// too.
-pub(crate) fn covers(change: &Proposal, knob: Knob, target: ContainerId) -> bool {
-    change.knob == Knob::Suppress
-        && match knob {
-            // All that it is for are suppressed.
-            Knob::Idle => true,
-            Knob::Weight => change.target == target,
-            _ => false,
-        }
+/// Whether a change leaves nothing to do for a knob: containers that hardly get CPU time do not have to be the last to get it, too.
+pub(crate) fn covers(change: &Proposal, knob: Knob) -> bool {
+    // All that may be made idle are suppressed.
+    change.knob == Knob::Suppress && knob == Knob::Idle
 }
 
 /// A container goes elsewhere, or to a part of its CPUs, for its own sake.
@@ -259,10 +242,13 @@ impl Row {
             }
             Target::Lower => victim.qos.is_some_and(|it| rank(other) < it),
             Target::NotHigher | Target::Either => victim.qos.is_some_and(|it| rank(other) <= it),
-            Target::Victim | Target::Owner => false,
+            Target::Victim => false,
         };
         let is_memory = matches!(self.knob, Knob::Cache | Knob::Bandwidth);
         if is_memory && !judge.strains_memory(scene, culprit.container, self.reach) {
+            return Vec::new();
+        }
+        if self.knob == Knob::Idle && judge.hides_by_idle(id, other) {
             return Vec::new();
         }
         let goer = (culprit.container, other);
@@ -333,7 +319,6 @@ impl Row {
                 let may = !rest.is_empty() && (rank(goer) < rank(stayer) || fits(&rest));
                 may.then_some(leave)
             }
-            Knob::Confine => half_in_common(topology, goer, stayer),
             Knob::Move | Knob::MoveOwner => {
                 let levels: &[Level] = match tie {
                     Tie::Node => &[Level::NumaNode],
@@ -346,23 +331,6 @@ impl Row {
             _ => Some(CpuSet::new()),
         }
     }
-}
-
-/// Half of the CPUs that two share, whole cores if there are several, the first ones: other threads run there first. `None` where `goer` would have none left.
-fn half_in_common(topology: &Topology, goer: &Resident, stayer: &Resident) -> Option<CpuSet> {
-    let common = goer.cpus.intersection(&stayer.cpus);
-    let count = (common.len() / 2).max(1);
-    let mut half = CpuSet::new();
-    for core in topology.cores() {
-        let core = core.intersection(&common);
-        if half.len() + core.len() <= count {
-            half.union_with(&core);
-        }
-    }
-    if half.is_empty() {
-        half = common.iter().take(count).collect();
-    }
-    (!half.is_empty() && !goer.cpus.is_subset(&half)).then_some(half)
 }
 
 /// How important a container is. One of an unknown class is as important as can be.

@@ -519,16 +519,12 @@ impl Rebalancer {
         let victim = evidence.victim;
         let is_busy = self.standing.values().any(|it| {
             let is_felt =
-                it.domain.overlaps(&candidate.domain) || ladder::covers(&it.proposal, knob, target);
+                it.domain.overlaps(&candidate.domain) || ladder::covers(&it.proposal, knob);
             it.stage != Stage::Kept && is_felt
         });
         let step = self.next_step(&candidate)?;
         let was_told = candidate.mode == Mode::Observe && self.told.contains_key(&victim);
-        // What needs the culprit to be lighter is in vain where it was as light as can be.
-        let is_in_vain =
-            knob == Knob::Weight && self.tried.was_useless(&(victim, target, Knob::Idle), now);
-        let may = !is_in_vain
-            && !self.is_for_guest(&candidate, evidence)
+        let may = !self.is_for_guest(&candidate, evidence)
             && !self.is_little(knob, target, evidence)
             && !self.settings.forbidden.contains(&knob)
             && self.tried.allows(&pair_of(victim, target, knob), now)
@@ -540,11 +536,6 @@ impl Rebalancer {
     fn next_step(&self, candidate: &Candidate) -> Option<u32> {
         let Candidate { knob, target, leave, .. } = candidate;
         let proposals = || self.standing.values().map(|it| &it.proposal);
-        let mut same = proposals().filter(|it| it.target == *target);
-        // Nothing has less weight than an idle container.
-        if *knob == Knob::Weight && same.any(|it| it.knob == Knob::Idle) {
-            return None;
-        }
         // What all BestEffort containers have together goes down by one step, whichever is named.
         let turned = proposals()
             .filter(|it| it.knob == *knob && (it.target == *target || *knob == Knob::Suppress));
@@ -583,8 +574,7 @@ impl Rebalancer {
             let culprit = self.culprit(&proposal);
             let (well_since, calm_since) = (None, None);
             let covered = self.standing.values_mut().filter(|it| {
-                let Proposal { knob, target, .. } = it.proposal;
-                it.stage != Stage::Kept && ladder::covers(&proposal, knob, target)
+                it.stage != Stage::Kept && ladder::covers(&proposal, it.proposal.knob)
             });
             covered.for_each(|it| it.covered_by = Some(number));
             let covered_by = None;

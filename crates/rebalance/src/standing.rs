@@ -110,8 +110,6 @@ struct Past {
     failures: u32,
     /// The last one.
     failed: Duration,
-    /// The last one was for nothing, and no refusal.
-    was_useless: bool,
     released: Option<Duration>,
     returns: u32,
     /// When it was taken back because another change seemed to do.
@@ -142,11 +140,6 @@ impl Tried {
             && self.hopeless.get(&pair.0).is_none_or(|past| past.not_before <= now)
     }
 
-    /// It was tried, and not for long enough ago to try it again.
-    pub(crate) fn was_useless(&self, pair: &Pair, now: Duration) -> bool {
-        self.pairs.get(pair).is_some_and(|past| past.was_useless && past.not_before > now)
-    }
-
     /// Something helped this victim.
     pub(crate) fn helped(&mut self, victim: ContainerId) {
         self.hopeless.remove(&victim);
@@ -155,14 +148,12 @@ impl Tried {
     /// It did not help: not again for `forget`, twice that the next time. After several in a row for one victim nothing is tried for it for a while.
     pub(crate) fn failed(&mut self, pair: Pair, now: Duration, forget: Duration) {
         self.past(pair).failed(now, forget, 0);
-        self.past(pair).was_useless = true;
         self.hopeless.entry(pair.0).or_default().failed(now, forget, FAILURES_FREE);
     }
 
     /// It could not be done: not again for `forget`, twice that the next time.
     pub(crate) fn refused(&mut self, pair: Pair, now: Duration, forget: Duration) {
         self.past(pair).failed(now, forget, 0);
-        self.past(pair).was_useless = false;
     }
 
     /// It was released because all were well.
@@ -242,7 +233,7 @@ mod tests {
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
-    const PAIR: Pair = (ContainerId(1), ContainerId(2), Knob::Weight);
+    const PAIR: Pair = (ContainerId(1), ContainerId(2), Knob::Idle);
 
     #[test]
     fn each_failure_doubles_the_wait_and_a_long_time_forgets_them() {

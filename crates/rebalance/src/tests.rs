@@ -153,7 +153,7 @@ fn what_does_not_help_is_undone_and_the_next_is_tried() {
 #[test]
 fn a_suppression_in_vain_is_not_tried_again_under_another_name() {
     check_with(
-        Settings { forbidden: parse_knobs("idle,weight,evict"), ..Settings::default() },
+        Settings { forbidden: parse_knobs("idle,evict"), ..Settings::default() },
         TWO_HOGS,
         "
         20 rounds  web cpus=2 pressure=0.02  hog cpus=0  other cpus=0
@@ -305,7 +305,7 @@ fn what_others_end_is_over_at_once_and_what_follows_is_counted() {
             115 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            175 s: propose 2 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+            175 s: propose 2 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
         "#]],
@@ -373,11 +373,7 @@ fn a_slow_owner_has_a_culprit_only_if_that_is_active_at_the_same_time() {
             515 s: propose 1 (act) bandwidth on batch, step 2, for db: cycles-per-instruction 2.02 > 1.23, usually 1.02
                 cycles-per-instruction 2.02 > 1.23, usually 1.02
                 from batch by a shared node: activity 20.0 G, correlation 1.0
-            520 s: propose 2 (act) frequency on db: cycles-per-instruction 2.02 > 1.23, usually 1.02
-                cycles-per-instruction 2.02 > 1.23, usually 1.02
-                from batch by a shared node: activity 20.0 G, correlation 1.0
             525 s: judge 1 undone: closed 0 % of the gap
-            530 s: judge 2 undone: closed 0 % of the gap
         "#]],
     );
 }
@@ -430,38 +426,6 @@ fn the_thread_beside_is_freed() {
     );
 }
 
-/// Of two cores with two threads each one is left, then half of it, and then there is nothing more to leave.
-#[test]
-fn a_container_whose_time_cannot_be_limited_leaves_half_of_the_cpus_and_keeps_one() {
-    check(
-        "
-        machine pack:1 numa:1 l3:1 core:2 pu:2
-        web guaranteed 0-3 knobs=
-        hog besteffort 0-3 knobs=confine
-        ",
-        "
-        20 rounds  web cpus=2 pressure=0.02  hog cpus=0
-        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
-        until a verdict  web cpus=2 pressure=0.3  hog cpus=2
-        in hog 1,3
-        until a proposal  web cpus=2 pressure=0.3  hog cpus=2
-        until a verdict  web cpus=2 pressure=0.05  hog cpus=1
-        in hog 3
-        20 rounds  web cpus=2 pressure=0.5  hog cpus=1
-        ",
-        expect![[r#"
-            115 s: propose 1 (act) confine on hog, which leaves CPUs 0,2, for web: cpu-pressure 50 % > 20 %
-                cpu-pressure 50 % > 20 %
-                from hog by a shared CPU: activity 2.00, correlation 1.0
-            130 s: judge 1 kept: closed 67 % of the gap
-            135 s: propose 2 (act) confine on hog, which leaves CPUs 1, for web: cpu-pressure 30 % > 20 %
-                cpu-pressure 30 % > 20 %
-                from hog by a shared CPU: activity 2.00, correlation 1.0
-            150 s: judge 2 kept: closed 100 % of the gap
-        "#]],
-    );
-}
-
 #[test]
 fn far_memory_comes_home() {
     check(
@@ -492,8 +456,8 @@ fn far_memory_comes_home_by_its_share_alone_without_counters() {
         db guaranteed 0-3 mems=0
         ",
         "
-        until a proposal  db cpus=2 far=0.6
-        4 rounds  db cpus=2 far=0.1
+        until a proposal  db cpus=2 far=0.6 cpi=none
+        4 rounds  db cpus=2 far=0.1 cpi=none
         ",
         expect![[r#"
             30 s: propose 1 (act) memory on db: far-memory 60 % > 20 %
@@ -563,13 +527,10 @@ fn a_refusal_is_remembered_and_the_next_is_tried() {
             30 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 0.0
-            35 s: propose 2 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+            35 s: propose 2 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 0.0
-            40 s: propose 3 (act) suppress on hog, step 3, for web: cpu-pressure 50 % > 20 %
-                cpu-pressure 50 % > 20 %
-                from hog by a shared CPU: activity 2.00, correlation 0.0
-            45 s: propose 4 (observe) evict on hog, for web: cpu-pressure 50 % > 20 %
+            40 s: propose 3 (observe) evict on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 0.0
         "#]],
@@ -674,6 +635,22 @@ fn a_moment_is_no_trouble() {
     );
 }
 
+/// An idle culprit stays in the victim's cores, which nothing would show.
+#[test]
+fn without_counters_a_culprit_is_suppressed_and_not_made_idle_if_it_can_be() {
+    check_first("web cpus=2 pressure=0.5", "besteffort 0-3", "idle");
+    check_first("web cpus=2 pressure=0.5 cpi=none", "besteffort 0-3", "suppress");
+    check_first("web cpus=2 pressure=0.5 cpi=none", "besteffort 0-3 knobs=idle", "idle");
+}
+
+/// What is done first for a victim of which this is measured, against such a hog.
+#[track_caller]
+fn check_first(web: &str, hog: &str, expected: &str) {
+    let scene = format!("machine pack:1 numa:1 l3:1 core:4 pu:1\nweb guaranteed 0-3\nhog {hog}\n");
+    let said = play(&scene, &format!("until a proposal  {web}  hog cpus=2"));
+    assert!(said.contains(&format!("(act) {expected} on hog")), "{said}");
+}
+
 #[test]
 fn what_is_forbidden_is_left_out() {
     let settings = Settings { forbidden: parse_knobs("idle,suppress"), ..Settings::default() };
@@ -682,7 +659,7 @@ fn what_is_forbidden_is_left_out() {
         WEB_AND_HOG,
         "until a proposal  web cpus=2 pressure=0.5  hog cpus=2",
         expect![[r#"
-            30 s: propose 1 (act) weight on hog, step 3, for web: cpu-pressure 50 % > 20 %
+            30 s: propose 1 (observe) evict on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 0.0
         "#]],

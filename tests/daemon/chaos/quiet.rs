@@ -8,7 +8,7 @@ use std::time::Duration;
 use bayplan_allocator::check_ledger;
 use bayplan_cri::embedded::ContainerSnapshot;
 use bayplan_cri::upstream::ContainerState;
-use bayplan_daemon::new_state;
+use bayplan_daemon::config::new_state;
 use bayplan_host::history::{parse_history, segments};
 use bayplan_host::journal::parse_journal;
 use bayplan_node::event::{Answer, Event};

@@ -8,6 +8,7 @@
 
 use super::layout::Layout;
 use super::tenant::Nature;
+use super::turned::CLOCK_GHZ;
 
 /// Nanoseconds to memory of one's own node without any load: 80 to 100 on servers of two packages.
 const LATENCY_NS: f64 = 90.0;
@@ -28,8 +29,6 @@ pub(super) struct User {
     pub(super) ways: f64,
     /// How much its requests to memory are slowed down (resctrl MBA); 1 is not at all.
     pub(super) delay: f64,
-    /// Clock of its CPUs in GHz.
-    pub(super) clock: f64,
     /// How much slower it runs because other threads of its cores run, 1 or more.
     pub(super) smt: f64,
     /// Nanoseconds per instruction, as it was.
@@ -92,9 +91,9 @@ pub(super) fn effect(layout: &Layout, users: &[User], memory: &mut Memory) -> Ef
 }
 
 /// Nanoseconds per instruction of a tenant that has the caches that `cpus` are under and the near memory for itself.
-pub(super) fn alone(layout: &Layout, nature: &Nature, caches: &[usize], clock: f64) -> f64 {
+pub(super) fn alone(layout: &Layout, nature: &Nature, caches: &[usize]) -> f64 {
     let most = caches.iter().map(|cache| layout.caches[*cache]).fold(0.0, f64::max);
-    nature.cycles / clock + nature.misses_with(most) / 1000.0 * LATENCY_NS / nature.overlap
+    nature.cycles / CLOCK_GHZ + nature.misses_with(most) / 1000.0 * LATENCY_NS / nature.overlap
 }
 
 /// Misses per 1000 instructions over all caches that it runs under.
@@ -119,7 +118,7 @@ fn pace(layout: &Layout, user: &User, misses: f64, strains: &[f64]) -> f64 {
         latency = 1.0;
     }
     let memory = misses / 1000.0 * LATENCY_NS * latency * user.delay / user.nature.overlap;
-    (user.nature.cycles / user.clock + memory) * user.smt
+    (user.nature.cycles / CLOCK_GHZ + memory) * user.smt
 }
 
 /// How much longer memory takes at this share of what the node sustains.

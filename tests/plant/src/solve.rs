@@ -178,7 +178,6 @@ fn users(layout: &Layout, bodies: &[Body], state: &State) -> Vec<User> {
             pages: body.pages.clone(),
             ways: body.seat.ways,
             delay: body.seat.delay,
-            clock: body.seat.clock,
             smt: if time > 0.0 { 1.0 + SMT_COST * beside / time } else { 1.0 },
             pace: state.paces[index],
         }
@@ -280,7 +279,7 @@ fn outcome(
         throttled: Some(served.throttled),
         cpu_pressure: Some(1.0 - (-served.waiting).exp() * (1.0 - served.throttled)),
         far_memory: (layout.nodes.len() > 1 && cpus > 0.0).then(|| far.sum::<f64>() / cpus),
-        cycles_per_instruction: (cpus > 0.0).then(|| state.paces[index] * body.seat.clock),
+        cycles_per_instruction: (cpus > 0.0).then(|| state.paces[index] * CLOCK_GHZ),
         cache_misses: (cpus > 0.0).then(|| effect.misses[index]),
         memory_bandwidth: Some(effect.bandwidths[index]),
         cache_bytes: Some(state.memory.occupancy[index].iter().sum::<f64>() * f64::from(1 << 20)),
@@ -350,5 +349,5 @@ fn service(body: &Body, offered: f64, request: f64, limit: f64, contest: &Contes
 pub(super) fn pace_alone(layout: &Layout, nature: &Nature, cpus: &[usize]) -> f64 {
     let mut caches: Vec<usize> = cpus.iter().map(|cpu| layout.cache_of[*cpu]).collect();
     caches.dedup();
-    memory::alone(layout, nature, &caches, CLOCK_GHZ)
+    memory::alone(layout, nature, &caches)
 }

@@ -112,15 +112,12 @@ fn a_container_that_shares_all_cpus_is_helped_by_knobs_of_cpu_time() {
         hog("0-15", 32.0, Nature::COMPUTE),
         &[
             (Knob::Idle, 2, 1, ""),
-            (Knob::Weight, 2, 1, ""),
-            (Knob::Weight, 2, 2, ""),
             (Knob::Siblings, 2, 1, "0-7"),
             (Knob::Suppress, 2, 1, ""),
             (Knob::Suppress, 2, 2, ""),
             (Knob::Burst, 1, 1, ""),
             (Knob::Bandwidth, 2, 1, ""),
             (Knob::Cache, 2, 1, ""),
-            (Knob::Frequency, 1, 1, ""),
             (Knob::Move, 2, 1, "0-15"),
             (Knob::Siblings, 2, 1, "0-15"),
             (Knob::Evict, 2, 1, ""),
@@ -128,15 +125,12 @@ fn a_container_that_shares_all_cpus_is_helped_by_knobs_of_cpu_time() {
         expect![[r#"
             alone 5.42 ms, disturbed 16.93 ms
             idle 1 of 2: 7.37 ms
-            weight 1 of 2: 9.82 ms
-            weight 2 of 2: 8.09 ms
             siblings 1 of 2: 6.47 ms
             suppress 1 of 2: 12.65 ms
             suppress 2 of 2: 6.23 ms
             burst 1 of 1: 16.93 ms
             bandwidth 1 of 2: 16.93 ms
             cache 1 of 2: 16.93 ms
-            frequency 1 of 1: 13.79 ms
             move 1 of 2: 16.93 ms, refused: there is no other cache or node with shared CPUs
             siblings 1 of 2: 16.93 ms, refused: batch/job/hog would have no CPU left
             evict 1 of 2: 16.93 ms
@@ -168,7 +162,6 @@ fn a_container_that_shares_memory_is_helped_by_knobs_of_memory() {
         (Knob::Bandwidth, 2, 3, ""),
         (Knob::Cache, 2, 1, ""),
         (Knob::Cache, 2, 3, ""),
-        (Knob::Frequency, 1, 1, ""),
         (Knob::Move, 2, 1, "0-7,16-23"),
         (Knob::Suppress, 2, 2, ""),
     ];
@@ -185,7 +178,6 @@ fn a_container_that_shares_memory_is_helped_by_knobs_of_memory() {
             bandwidth 3 of 2: 7.34 ms
             cache 1 of 2: 6.62 ms
             cache 3 of 2: 6.62 ms
-            frequency 1 of 1: 8.92 ms
             move 1 of 2: 6.56 ms
             suppress 2 of 2: 8.29 ms
         "#]],
@@ -202,7 +194,6 @@ fn a_container_that_shares_memory_is_helped_by_knobs_of_memory() {
             bandwidth 3 of 2: 6.45 ms
             cache 1 of 2: 6.45 ms
             cache 3 of 2: 6.45 ms
-            frequency 1 of 1: 5.71 ms
             move 1 of 2: 6.45 ms
             suppress 2 of 2: 6.47 ms
         "#]],
@@ -260,12 +251,15 @@ fn a_limit_that_is_too_tight_is_helped_by_bursts_alone() {
 fn knobs_may_do_nothing_or_be_refused() {
     let plant =
         Plant::new(machine(PACK), vec![server("0-15", 4.0), hog("0-15", 32.0, Nature::COMPUTE)], 1)
-            .with_knobs(Stubborn { useless: [Knob::Idle].into(), refused: [Knob::Weight].into() });
+            .with_knobs(Stubborn {
+                useless: [Knob::Idle].into(),
+                refused: [Knob::Siblings].into(),
+            });
     let before = p99_ms(&settled(plant.clone()));
     let mut turned = plant;
     assert_eq!(turned.carry_out(&proposal(1, Knob::Idle, 2, 1, "")), Outcome::Done);
-    let weight = turned.carry_out(&proposal(2, Knob::Weight, 2, 1, ""));
-    assert_eq!(weight, Outcome::Refused("weight cannot be turned here".to_owned()));
+    let siblings = turned.carry_out(&proposal(2, Knob::Siblings, 2, 1, "0-7"));
+    assert_eq!(siblings, Outcome::Refused("siblings cannot be turned here".to_owned()));
     let refused = turned.carry_out(&proposal(3, Knob::Idle, 9, 1, ""));
     assert_eq!(refused, Outcome::Refused("there is no container #9".to_owned()));
     assert_eq!(turned.in_force().map(|p| p.number).collect::<Vec<_>>(), [1]);

@@ -10,9 +10,8 @@ use super::tenant::Tenant;
 use bayplan_rebalance::Knob;
 use bayplan_rebalance::Proposal;
 
-/// Clock of a CPU that no knob has touched, and of one that runs faster, in GHz: base and all-core turbo frequency of many servers are so far apart.
+/// Clock of all CPUs, in GHz: the base frequency of many servers.
 pub(super) const CLOCK_GHZ: f64 = 2.4;
-const CLOCK_FAST_GHZ: f64 = 2.9;
 /// Steps after which a knob is turned as far as it goes.
 const STEPS_MAX: u32 = 3;
 
@@ -38,7 +37,6 @@ pub(super) struct Seat {
     pub(super) suppressed: Option<f64>,
     pub(super) ways: f64,
     pub(super) delay: f64,
-    pub(super) clock: f64,
     /// Its memory is brought to where it runs.
     pub(super) comes_home: bool,
 }
@@ -54,7 +52,6 @@ impl Seat {
             suppressed: None,
             ways: 1.0,
             delay: 1.0,
-            clock: CLOCK_GHZ,
             comes_home: false,
         }
     }
@@ -82,11 +79,8 @@ impl Seat {
         let steps = f64::from(step);
         match turned.proposal.knob {
             Knob::Idle => self.is_idle = true,
-            Knob::Weight => {
-                self.weight = self.weight.min((tenant.weight / 4_f64.powf(steps)).max(1.0))
-            }
             // Of several the others stay when one is taken back.
-            Knob::Siblings | Knob::Gather | Knob::Confine => {
+            Knob::Siblings | Knob::Gather => {
                 let rest = self.cpus.difference(&turned.proposal.leave);
                 self.cpus = if rest.is_empty() { self.cpus.clone() } else { rest };
             }
@@ -101,7 +95,6 @@ impl Seat {
             // Shares of the classes that resctrl's users make; ways go in whole bits, which is left out.
             Knob::Bandwidth => self.delay = self.delay.max(2_f64.powf(steps)),
             Knob::Cache => self.ways = self.ways.min([0.5, 0.25, 0.1][step as usize - 1]),
-            Knob::Frequency => self.clock = CLOCK_FAST_GHZ,
             Knob::Memory => self.comes_home = true,
             Knob::Clock | Knob::Evict => {}
         }
@@ -115,15 +108,14 @@ pub(super) fn knobs_left(
     in_force: &BTreeMap<u64, Turned>,
 ) -> BTreeSet<Knob> {
     let steps = |knob| match knob {
-        Knob::Weight | Knob::Suppress | Knob::Bandwidth | Knob::Cache => STEPS_MAX,
+        Knob::Suppress | Knob::Bandwidth | Knob::Cache => STEPS_MAX,
         Knob::Siblings
         | Knob::Gather
-        | Knob::Confine
         | Knob::Move
         | Knob::Clock
         | Knob::MoveOwner
         | Knob::Evict => u32::MAX,
-        Knob::Idle | Knob::Burst | Knob::Frequency | Knob::Memory => 1,
+        Knob::Idle | Knob::Burst | Knob::Memory => 1,
     };
     let turned = |knob: Knob| {
         let mine = in_force.values().map(|turned| &turned.proposal);
@@ -146,7 +138,7 @@ pub(super) fn new_cpus(
     loads: &[f64],
 ) -> Result<Option<CpuSet>, String> {
     let place = match proposal.knob {
-        Knob::Siblings | Knob::Gather | Knob::Confine => seat.cpus.difference(&proposal.leave),
+        Knob::Siblings | Knob::Gather => seat.cpus.difference(&proposal.leave),
         Knob::Move => roomiest(layout, &shared.difference(&proposal.leave), loads)
             .filter(|_| tenant.class != CpuClass::Exclusive)
             .ok_or("there is no other cache or node with shared CPUs")?,

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use bayplan_daemon::config::Config;
-use bayplan_daemon::new_state_beside;
+use bayplan_config::{Config, new_state_beside};
 use bayplan_node::NodeState;
 use bayplan_node::event::{Answer, Event};
 use bayplan_node::record::replay;

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use bayplan_daemon::config::{Config, read_config};
+use bayplan_config::Config;
 
 use crate::args::DemoOptions;
 use crate::demo::stage::Stage;
-use crate::node_config::NodeConfig;
+use crate::node_config::{NodeConfig, read_config};
 
 /// Plays the story, and waits at its end if asked to.
 pub(crate) fn run(config: &NodeConfig, options: &DemoOptions) -> anyhow::Result<()> {
@@ -21,7 +21,7 @@ pub(crate) fn run(config: &NodeConfig, options: &DemoOptions) -> anyhow::Result<
     let pause = Duration::from_millis(if is_watched { 1200 } else { 0 });
     let pause = options.pause.unwrap_or(pause);
     let config = match config.tried() {
-        Some(path) => Some(read_config(Some(path))?),
+        Some(path) => Some(read_config(path)?),
         None => None,
     };
     tokio::runtime::Runtime::new()?.block_on(async {

@@ -12,15 +12,14 @@ mod story;
 mod tests;
 
 use anyhow::Context as _;
-use bayplan_daemon::config::{Config, read_config};
-use bayplan_daemon::new_state;
+use bayplan_config::{Config, new_state};
 use bayplan_node::history::Entry;
 use bayplan_topology::{Topology, derive};
 use clap::ValueEnum as _;
 
 use crate::args::{Output, ReplayOptions};
 use crate::machine::named_machine;
-use crate::node_config::NodeConfig;
+use crate::node_config::{NodeConfig, read_config};
 use crate::past::Past;
 use crate::replay::played::{Played, Setting};
 use crate::replay::player::play;
@@ -39,7 +38,7 @@ pub(crate) fn run(config: &NodeConfig, options: &ReplayOptions) -> anyhow::Resul
     }
     let machine = options.machine.as_deref().map(machine).transpose()?;
     let setting = Setting {
-        config: config.tried().map(|path| read_config(Some(path))).transpose()?,
+        config: config.tried().map(read_config).transpose()?,
         policy: options.policy.map(Into::into),
         topology: machine,
     };

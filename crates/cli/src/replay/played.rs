@@ -1,7 +1,7 @@
 //! What goes into a replay and what comes of it: values only.
 
 use bayplan_allocator::policy::Policy;
-use bayplan_daemon::config::Config;
+use bayplan_config::Config;
 use bayplan_topology::Topology;
 use jiff::Timestamp;
 

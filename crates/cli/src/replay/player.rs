@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
-use bayplan_daemon::config::{Config, parse_config};
-use bayplan_daemon::{new_state, new_state_beside, parse_recorded_machine};
+use bayplan_config::{Config, new_state, new_state_beside, parse_config};
+use bayplan_host::parse_recorded_machine;
 use bayplan_node::NodeState;
 use bayplan_node::decision::Decision;
 use bayplan_node::event::{Answer, ChangedMachine, Event, RuntimeView, Seen, SeenDetails, Step};

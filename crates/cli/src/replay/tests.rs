@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bayplan_allocator::policy::Policy;
-use bayplan_daemon::config::parse_config;
+use bayplan_config::parse_config;
 use bayplan_node::NodeState;
 use bayplan_node::event::{Answer, Event, RuntimeView, Seen};
 use bayplan_node::mode::Mode;

@@ -198,8 +198,7 @@ fn set(text: &str) -> CpuSet {
 mod tests {
     use std::path::Path;
 
-    use bayplan_daemon::config::parse_config;
-    use bayplan_daemon::new_state;
+    use bayplan_config::{new_state, parse_config};
     use bayplan_topology::{derive, parse_machine};
     use expect_test::{Expect, expect};
     use proptest::prelude::*;

@@ -26,8 +26,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail, ensure};
 use bayplan_allocator::Ledger;
 use bayplan_allocator::policy::pools;
-use bayplan_daemon::config::{Config, read_config};
-use bayplan_daemon::new_state;
+use bayplan_config::{Config, new_state};
 use bayplan_drawing::render_svg;
 use bayplan_host::Depth;
 use bayplan_node::status::Status;
@@ -37,7 +36,7 @@ use bayplan_types::CpuSet;
 use crate::args::{MachineOptions, Output, SimulateOptions};
 use crate::explain;
 use crate::machine::{load_root, named_machine};
-use crate::node_config::NodeConfig;
+use crate::node_config::{NodeConfig, read_config};
 use crate::seats::Seats;
 use crate::simulate::place_pods::place_pods;
 use crate::simulate::placement::{PlacementRow, render_placement};
@@ -77,7 +76,7 @@ pub(crate) fn run(config: &NodeConfig, options: &SimulateOptions) -> anyhow::Res
         configs => {
             for path in configs {
                 let name = Some(path.display().to_string());
-                let config = under(read_config(Some(path))?, options);
+                let config = under(read_config(path)?, options);
                 runs.push(simulate(&machine, &trace, &config, name)?.run);
             }
         }

@@ -72,8 +72,11 @@ fn titles(model: &Model, width: usize) -> Vec<Line<'static>> {
         Some(reading) => headlines(reading).iter().map(|it| Line::from(cut(it, width))).collect(),
         None => vec![Line::from("waiting for the daemon")],
     };
-    if let Some(moment) = model.past.title() {
-        lines.push(Line::styled(cut(&visible_cell(&moment), width), Modifier::REVERSED));
+    if let Some(title) = model.past.title() {
+        let parts = title.map(|it| visible_cell(&it));
+        let whole = parts.join(": ");
+        let rows = if whole.chars().count() <= width { vec![whole] } else { parts.into() };
+        lines.extend(rows.iter().map(|it| Line::styled(cut(it, width), Modifier::REVERSED)));
     }
     let unread = model.reading.as_ref().and_then(|it| it.unread.as_ref());
     let unread = unread.map(|why| format!("not all could be read: {why}"));
@@ -345,9 +348,16 @@ mod tests {
         press(&mut model, "[");
         model.learn_events(None, list(&["1.3"], false));
         model.past.learn_map("1.3", map());
-        let text = drawn(&mut model, (80, 16));
-        for there in ["THE PAST, after event 1 of 1", "A  n/old/c", "\u{b7} A A \u{b7}"] {
-            assert!(text.contains(there), "{there} of\n{text}");
+        for size in [(80, 16), (60, 20)] {
+            let text = drawn(&mut model, size);
+            for there in [
+                "THE PAST, after event 1 of 1",
+                "A  n/old/c",
+                "\u{b7} A A \u{b7}",
+                "placed in numa 0",
+            ] {
+                assert!(text.contains(there), "{there} of\n{text}");
+            }
         }
     }
 

@@ -160,13 +160,14 @@ impl Past {
         self.events.get(self.at?)
     }
 
-    /// Which moment is shown; `None`: now.
-    pub(super) fn title(&self) -> Option<String> {
+    /// Which moment is shown, and why it came; `None`: now.
+    pub(super) fn title(&self) -> Option<[String; 2]> {
         let PastEvent { at, kind, name, why, .. } = self.event()?;
         let number = self.at? + 1;
         let all = self.events.len();
         let name = if name.is_empty() { String::new() } else { format!(" {name}") };
-        Some(format!("THE PAST, after event {number} of {all}, {at:.0}: {kind}{name}: {why}"))
+        let moment = format!("THE PAST, after event {number} of {all}, {at:.0}: {kind}{name}");
+        Some([moment, why.clone()])
     }
 }
 
@@ -319,7 +320,7 @@ pub(super) mod tests {
         past.back();
         past.forward();
         assert_eq!(past.learn_events(Some("1.3".to_owned()), list(&["1.2"], false)), None);
-        assert!(past.title().unwrap().starts_with("THE PAST, after event 3 of 3"));
+        assert!(past.title().unwrap()[0].starts_with("THE PAST, after event 3 of 3"));
     }
 
     #[test]

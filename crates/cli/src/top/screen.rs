@@ -10,10 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bayplan_daemon::{
-    AuditView, ControlError, MachineView, WhyView, parse_recorded_machine, query_control,
-    render_causes,
-};
+use bayplan_daemon::{AuditView, ControlError, MachineView, WhyView, query_control, render_causes};
+use bayplan_host::parse_recorded_machine;
 use bayplan_node::status::{Explanation, Status};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;

@@ -176,7 +176,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "rebalance.forbid",
         when: When::Now,
         kind: Kind::Tree(&ForbiddenKnobs),
-        text: "What is never proposed, and taken back if it is turned: some of idle, siblings, suppress, gather, confine, burst, cache, bandwidth, move, clock, memory, move-owner, evict.",
+        text: "What is never proposed, and taken back if it is turned: some of idle, siblings, suppress, gather, burst, cache, bandwidth, move, clock, memory, move-owner, evict.",
     },
     Key {
         name: "rebalance.changesPerMinute",

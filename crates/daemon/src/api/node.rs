@@ -7,18 +7,26 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bayplan_cri::kubelet_api::{Inventory, parse_pods_json};
 use bayplan_node::status::Status;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Duration, timeout};
 
 use super::context::{Api, Reach, stopping};
 use crate::features::read_view;
 use crate::inbox::Look;
 use crate::metrics::{OPEN_METRICS, PLAIN_TEXT, asks_for_open_metrics, plain_text};
-use crate::recorded_machine::MachineView;
 use crate::tasks::blocking;
 
 /// How long a question for zones waits at most, in seconds.
 const ZONES_WAIT_MAX: u64 = 30;
+
+/// The machine that a daemon runs on; format `bayplan-machine/1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineView {
+    /// Names the format.
+    pub format: String,
+    /// What placement depends on, in the text form of `bayplan snapshot`; [`bayplan_host::parse_recorded_machine`] reads it.
+    pub files: String,
+}
 
 pub(super) async fn metrics(
     State(api): State<Api>,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use bayplan_allocator::Pools;
 use bayplan_allocator::policy::surviving_pools;
 use bayplan_host::history::{Reader, segments};
+use bayplan_host::parse_recorded_machine;
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 use jiff::Timestamp;
@@ -17,7 +18,6 @@ use serde::Serialize;
 
 use crate::config::parse_config;
 use crate::live_map::view::{FORMAT, MapContainer, MapGroup, MapPool, MapView};
-use crate::recorded_machine::parse_recorded_machine;
 use bayplan_node::history::{ContainerNames, Entry, Kind, MachineForm, Place, parse_entries};
 use bayplan_node::mode::Mode;
 
@@ -351,7 +351,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::recorded_machine::render_machine;
+    use bayplan_host::render_machine;
 
     /// `placed 1 web numa 0 4-5` and so on: what happened, the ledger's id, a name, the pool, its own CPUs.
     fn entry(line: &str) -> Entry {

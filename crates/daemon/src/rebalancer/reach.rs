@@ -21,8 +21,8 @@ const FILES: [(Knob, &str); 4] = [
 ];
 
 /// Knobs that are the CPU set of a container, which the runtime writes.
-const CPU_SETS: [Knob; 6] =
-    [Knob::Siblings, Knob::Gather, Knob::Confine, Knob::Move, Knob::Clock, Knob::MoveOwner];
+const CPU_SETS: [Knob; 5] =
+    [Knob::Siblings, Knob::Gather, Knob::Move, Knob::Clock, Knob::MoveOwner];
 
 /// Whether a knob is in a pinning, which the runtime writes, and not in a file that the enforcer writes.
 pub(super) fn is_pinning(knob: Knob) -> bool {

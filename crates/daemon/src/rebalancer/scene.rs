@@ -139,8 +139,6 @@ fn may_turn(
         // The whole pod is idle then.
         Knob::Idle => all_act(&|it| it.spec.pod.id == of.spec.pod.id),
         Knob::Suppress => all_act(&|it| it.spec.pod.qos == Some(QosClass::BestEffort)),
-        // Where their time can be limited, they keep the choice of CPUs.
-        Knob::Confine => !reach.knobs.contains(&Knob::Suppress),
         // A pod that has said how much it may save up has decided that.
         Knob::Burst => of.tuning.burst_percent.is_none(),
         // Exclusive CPUs are a promise: only a pod with the annotation has agreed to others.
@@ -170,7 +168,6 @@ fn knobs_of(it: &Occupant, topology: &Topology) -> BTreeSet<Knob> {
         (Knob::Siblings, shares),
         (Knob::Suppress, shares && is_best_effort),
         (Knob::Gather, shares && !it.is_immovable && caches_of(topology, &it.cpus) > 1),
-        (Knob::Confine, shares && is_best_effort),
         (Knob::Burst, is_limited && shares),
         (Knob::Move, shares && may_go),
         (Knob::Clock, shares && !it.is_immovable && it.may_share_elsewhere),

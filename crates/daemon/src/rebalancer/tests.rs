@@ -223,7 +223,7 @@ fn a_container_to_be_acted_on_is_offered_what_touches_no_other() {
         vec![hog(1, "a"), annotated("observe", hog(2, "b"))],
         expect![[r#"
             n/a/main act: evict
-            n/b/main observe: idle siblings suppress confine evict
+            n/b/main observe: idle siblings suppress evict
         "#]],
     );
     let mut mate = annotated("off", hog(2, "a"));
@@ -232,30 +232,29 @@ fn a_container_to_be_acted_on_is_offered_what_touches_no_other() {
         vec![hog(1, "a"), mate],
         expect![[r#"
             n/a/main act: evict
-            n/a/mate off: idle siblings suppress confine evict
+            n/a/mate off: idle siblings suppress evict
         "#]],
     );
 }
 
 #[test]
-fn a_limited_container_keeps_its_cpus_and_one_that_cannot_be_leaves_some() {
+fn only_a_container_that_asked_for_nothing_is_suppressed() {
     let all = || {
         vec![
             occupant(1, "hog", QosClass::BestEffort, "0-1"),
             occupant(2, "web", QosClass::Burstable, "0-1"),
         ]
     };
-    let sets = [Knob::Siblings, Knob::Confine];
     check_offer_of(
-        sets.into(),
+        [Knob::Siblings].into(),
         all(),
         expect![[r#"
-        n/hog/main act: siblings confine evict
+        n/hog/main act: siblings evict
         n/web/main act: siblings evict
     "#]],
     );
     check_offer_of(
-        sets.into_iter().chain([Knob::Suppress]).collect(),
+        [Knob::Siblings, Knob::Suppress].into(),
         all(),
         expect![[r#"
         n/hog/main act: siblings suppress evict
@@ -474,7 +473,7 @@ fn a_victim_is_seen_in_the_counters_of_files_alone() {
     let proposed: Vec<Decision> = looks.into_iter().flat_map(|(.., said)| said).collect();
     let Some(Decision::Propose(first)) = proposed.first() else { panic!("{proposed:?}") };
     assert_eq!((first.evidence.victim, first.target), (ContainerId(1), ContainerId(2)));
-    assert_eq!(first.knob, Knob::Idle);
+    assert_eq!(first.knob, Knob::Suppress);
     assert!(proposed.iter().all(|it| matches!(it, Decision::Propose(_))), "{proposed:?}");
 }
 

@@ -95,7 +95,7 @@ impl NodeState {
         }
         let places = self.forms();
         self.take_claimed(claimed);
-        self.reseat_from(&places, By::Room, &BTreeMap::new(), now, step);
+        self.replan_from(&places, By::Room, &BTreeMap::new(), now, step);
     }
 
     /// Which containers would not keep their exclusive CPUs, which must not be taken from them, because what they share beside them is claimed.

@@ -39,7 +39,7 @@ impl NodeState {
         }
         let not_alone = self.not_alone();
         if config.machine.pools != *self.machine || !sent_away.is_empty() || are_regrouped {
-            self.reseat_all(config.machine, By::Config, &sent_away, now, &mut step);
+            self.replan_all(config.machine, By::Config, &sent_away, now, &mut step);
         }
         self.note_not_alone(&not_alone, &mut step);
         // Groups that the new types want more, fewer or other CPUs for move containers, too.

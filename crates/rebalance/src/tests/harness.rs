@@ -247,8 +247,7 @@ fn parse_resident(line: &str) -> Resident {
         mems: NodeSet::new(),
         since: Duration::ZERO,
         mode: Mode::Act,
-        // Where time can be limited no container is confined.
-        knobs: Knob::ALL.into_iter().filter(|it| *it != Knob::Confine).collect(),
+        knobs: Knob::ALL.into(),
     };
     for word in words {
         match word.split_once('=') {
@@ -271,7 +270,7 @@ pub(crate) fn parse_knobs(names: &str) -> BTreeSet<Knob> {
     names.split(',').filter(|it| !it.is_empty()).map(named).collect()
 }
 
-/// `web cpus=2 pressure=0.02  hog cpus=0`. A `~` before a value makes it change a little from round to round.
+/// `web cpus=2 pressure=0.02  hog cpus=0`. Cycles per instruction are 1 where nothing is said, and not counted with `cpi=none`. A `~` before a value makes it change a little from round to round.
 fn parse_samples(
     text: &str,
     ids: &BTreeMap<String, ContainerId>,
@@ -281,9 +280,13 @@ fn parse_samples(
     for part in text.split("  ").map(str::trim).filter(|part| !part.is_empty()) {
         let mut words = part.split(' ');
         let id = ids[words.next().unwrap()];
-        let mut sample = Sample::default();
+        let mut sample = Sample { cycles_per_instruction: Some(1.0), ..Sample::default() };
         for word in words {
             let (key, text) = word.split_once('=').unwrap();
+            if word == "cpi=none" {
+                sample.cycles_per_instruction = None;
+                continue;
+            }
             let value: f64 = text.trim_start_matches('~').parse().unwrap();
             let wobble = match text.starts_with('~') {
                 true => 1.0 + 0.05 * ((now.as_secs() / 5 * 7919 + id.0 * 31) % 13) as f64 / 13.0,

@@ -16,7 +16,6 @@ fn a_container_that_is_no_better_off_elsewhere_any_more_goes_back() {
     check(
         TWO_NODES,
         "
-        forbid weight
         20 rounds  web cpus=1 pressure=0.02  shop cpus=0.1  hog cpus=0.1
         until a proposal  web cpus=1 pressure=0.5  shop cpus=0.1  hog cpus=2
         moved web

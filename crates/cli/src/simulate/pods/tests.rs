@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bayplan_daemon::config::{Config, parse_config};
-use bayplan_daemon::new_state;
+use bayplan_config::{Config, new_state, parse_config};
 use bayplan_topology::{derive, parse_machine};
 use expect_test::{Expect, expect};
 

@@ -269,17 +269,6 @@ async fn a_container_beside_the_victims_threads_leaves_their_cores() {
 }
 
 #[tokio::test]
-async fn a_container_that_asks_for_nothing_leaves_half_of_the_cpus_that_it_shares() {
-    check(&Case {
-        machine: "pack:1 numa:1 core:4 pu:1 mem:8",
-        containers: &[("server", Asks::Shares), ("neighbour", Asks::Nothing)],
-        knob: Knob::Confine,
-        places: ["0-3", "2-3"],
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn a_container_that_shares_a_node_with_the_victim_goes_to_another_one() {
     check(&Case {
         machine: "pack:1 numa:2 l3:1 core:4 pu:1 mem:8",

@@ -173,7 +173,7 @@ impl NodeState {
         ids.sort_by_key(|id| self.groups.kind_of(*id).map(|it| it.priority));
         for id in ids {
             let is_there = self.ledger.group(id).is_some();
-            let is_completed = if is_there { self.regrow(id) } else { self.reseat_group(id) };
+            let is_completed = if is_there { self.regrow(id) } else { self.replan_group(id) };
             if is_completed.is_some() {
                 let form = self.groups.instances.get(&id).map(|it| it.form.clone());
                 if form != self.group_form(id) {
@@ -202,7 +202,7 @@ impl NodeState {
     }
 
     /// Elsewhere with as many CPUs, or with what its members request, or with one and the others later.
-    fn reseat_group(&mut self, id: ContainerId) -> Option<()> {
+    fn replan_group(&mut self, id: ContainerId) -> Option<()> {
         let kind = self.groups.kind_of(id)?.clone();
         let number = self.groups.instances.get(&id)?.number;
         self.groups.unsettled.insert(id);

@@ -45,7 +45,7 @@ pub(crate) struct Batch {
 }
 
 /// What the writer works with.
-pub(crate) struct Writer {
+pub(crate) struct RuntimeWriter {
     pub(crate) runtime: SharedRuntime,
     pub(crate) failures: mpsc::UnboundedSender<WriteEnd>,
     pub(crate) config: LiveConfig,
@@ -58,9 +58,12 @@ pub(crate) struct Writer {
 }
 
 /// Carries plans out, one after the other, until the loop is gone.
-pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writer: Writer) {
-    let Writer { runtime, failures, config, metrics, calls, unconfirmed, .. } = writer;
-    let Writer { host_root, mut resources, .. } = writer;
+pub(crate) async fn run_runtime_writer(
+    mut batches: mpsc::UnboundedReceiver<Batch>,
+    writer: RuntimeWriter,
+) {
+    let RuntimeWriter { runtime, failures, config, metrics, calls, unconfirmed, .. } = writer;
+    let RuntimeWriter { host_root, mut resources, .. } = writer;
     let mut stuck = Stuck::default();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let in_flight = writes_in_flight(cpus, !unconfirmed.is_on());
@@ -298,7 +301,7 @@ mod tests {
         }
         drop(batches);
         let (_config, config) = watch::channel(Arc::default());
-        let writer = Writer {
+        let writer = RuntimeWriter {
             runtime: Arc::new(runtime),
             failures: mpsc::unbounded_channel().0,
             config,
@@ -308,7 +311,7 @@ mod tests {
             resources: ResourcesDir::new(root.path().join("resources")),
             host_root: root.path().to_owned(),
         };
-        run_writer(waiting, writer).await;
+        run_runtime_writer(waiting, writer).await;
         let updates = updates.lock().unwrap().clone();
         let updates: Vec<String> = updates.iter().map(|(_, it)| it.cpus.to_string()).collect();
         assert_eq!(updates, told, "{plans:?}");

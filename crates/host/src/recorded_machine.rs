@@ -1,9 +1,10 @@
 //! A machine as the history has it. In: what was read of one. Out: a text, and from the text the same topology again.
 
-use bayplan_host::kernel_files::KernelFiles;
-use bayplan_host::{Depth, read_files, write_snapshot};
-use bayplan_topology::{Snapshot, Topology, derive};
-use serde::{Deserialize, Serialize};
+use bayplan_topology::{DeriveError, Snapshot, Topology, derive};
+
+use crate::kernel_files::{FilesError, KernelFiles};
+use crate::read_snapshot::{Depth, ReadError, read_files};
+use crate::write_snapshot::write_snapshot;
 
 /// Files that say once more, as a mask or under an older name, what another one says as a list: four fifths of the text.
 const SAID_TWICE: [&str; 8] = [
@@ -17,17 +18,22 @@ const SAID_TWICE: [&str; 8] = [
     "thread_siblings_list",
 ];
 
-/// The machine that a daemon runs on; format `bayplan-machine/1`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineView {
-    /// Names the format.
-    pub format: String,
-    /// What placement depends on, in the text form of `bayplan snapshot`; [`parse_recorded_machine`] reads it.
-    pub files: String,
+/// Why there is no machine in a text.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordedError {
+    /// It is no record of kernel files.
+    #[error(transparent)]
+    Text(#[from] FilesError),
+    /// There are no CPU directories in it.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// No CPU is online.
+    #[error(transparent)]
+    Derive(#[from] DeriveError),
 }
 
 /// What placement depends on, in the text form of `bayplan snapshot`.
-pub(crate) fn render_machine(snapshot: &Snapshot) -> String {
+pub fn render_machine(snapshot: &Snapshot) -> String {
     let mut files = KernelFiles::default();
     for (path, entry) in write_snapshot(snapshot).iter() {
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -41,17 +47,17 @@ pub(crate) fn render_machine(snapshot: &Snapshot) -> String {
 /// The machine of such a text, as a daemon reads its own.
 ///
 /// # Errors
-/// It is no such text, or there is no CPU in it.
-pub fn parse_recorded_machine(text: &str) -> anyhow::Result<Topology> {
+/// [`RecordedError`].
+pub fn parse_recorded_machine(text: &str) -> Result<Topology, RecordedError> {
     Ok(derive(&read_files(KernelFiles::parse(text)?, Depth::Placement)?)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use bayplan_host::read_snapshot;
     use bayplan_topology::parse_machine;
 
     use super::*;
+    use crate::read_snapshot::read_snapshot;
 
     #[test]
     fn what_is_left_out_changes_nothing() {

@@ -11,7 +11,7 @@ use crate::tasks::blocking;
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
 
 /// The journal. When it fails: go on without it, and write all of it again at the next chance.
-pub(crate) struct Keeper {
+pub(crate) struct JournalWriter {
     /// `None`: it is being written, or the process ends.
     journal: Option<Journal>,
     /// Knows what the file has.
@@ -24,11 +24,11 @@ pub(crate) struct Keeper {
     is_unsynced: bool,
 }
 
-impl Keeper {
-    pub(crate) fn new(journal: Journal) -> Keeper {
+impl JournalWriter {
+    pub(crate) fn new(journal: Journal) -> JournalWriter {
         let bytes = journal.bytes();
         // Everything is written anew at the first change, without what is no longer live.
-        Keeper {
+        JournalWriter {
             journal: Some(journal),
             lines: LineWriter::default(),
             bytes,

@@ -36,7 +36,7 @@ const BACK: &str = "; its earlier place counts again: the machine has its earlie
 
 /// How many could not stay.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reseated {
+pub(crate) struct Replanned {
     moved: usize,
     displaced: usize,
 }
@@ -129,11 +129,11 @@ impl NodeState {
             true => BTreeMap::new(),
             false => self.misplaced(),
         };
-        self.reseat(&places, &misplaced, "not_restored", now, &mut step);
+        self.replan(&places, &misplaced, "not_restored", now, &mut step);
         if let Some(before) = before {
             self.note_elsewhere(&places, &before);
         }
-        self.emit_reseated(&places, &mut step);
+        self.emit_replanned(&places, &mut step);
         NodeState::finish_entries(&mut step, now);
         step
     }
@@ -174,8 +174,8 @@ impl NodeState {
         let (before, cpus) = (self.machine.cpus(), machine.pools.cpus());
         let not_alone = self.not_alone();
         self.origin.machine.clone_from(&machine.files);
-        let Reseated { moved, displaced } =
-            self.reseat_all(machine, By::Machine, &BTreeMap::new(), now, &mut step);
+        let Replanned { moved, displaced } =
+            self.replan_all(machine, By::Machine, &BTreeMap::new(), now, &mut step);
         self.note_not_alone(&not_alone, &mut step);
         step.notes.push(Note::MachineChanged {
             came: cpus.difference(&before).to_string(),
@@ -188,14 +188,14 @@ impl NodeState {
     }
 
     /// All containers on these pools. One that is sent away may not stay, for the reason that is given; nor one outside of its group where the machine is another one.
-    pub(crate) fn reseat_all(
+    pub(crate) fn replan_all(
         &mut self,
         machine: ChangedMachine,
         by: By,
         sent_away: &BTreeMap<ContainerId, String>,
         now: Timestamp,
         step: &mut Step,
-    ) -> Reseated {
+    ) -> Replanned {
         let places = self.forms();
         self.machine = machine.pools.into();
         self.take_claims();
@@ -210,7 +210,7 @@ impl NodeState {
         };
         self.emit(Change::Node(change), step);
         step.notes.extend(machine.notes);
-        self.reseat_from(&places, by, &sent_away, now, step)
+        self.replan_from(&places, by, &sent_away, now, step)
     }
 
     /// Where all containers are, in the journal's words.
@@ -220,38 +220,38 @@ impl NodeState {
     }
 
     /// Fills an empty ledger with all containers, and tells of those that are elsewhere.
-    pub(crate) fn reseat_from(
+    pub(crate) fn replan_from(
         &mut self,
         places: &[(ContainerId, AllocationForm)],
         by: By,
         sent_away: &BTreeMap<ContainerId, String>,
         now: Timestamp,
         step: &mut Step,
-    ) -> Reseated {
-        let reseated = self.reseat(places, sent_away, "displaced", now, step);
+    ) -> Replanned {
+        let replanned = self.replan(places, sent_away, "displaced", now, step);
         for (id, had) in places {
             let is_decided_anew =
                 self.containers.get(id).is_some_and(|it| it.touched == self.steps);
-            match self.reseated(*id, had, by) {
+            match self.replanned(*id, had, by) {
                 Some(placed) => self.emit(placed, step),
                 None if is_decided_anew => self.emit(Change::Amended(*id), step),
                 None => {}
             }
         }
-        reseated
+        replanned
     }
 
     /// Tells of containers that are elsewhere since the start, of which the journal is told apart.
-    fn emit_reseated(&mut self, places: &[(ContainerId, AllocationForm)], step: &mut Step) {
+    fn emit_replanned(&mut self, places: &[(ContainerId, AllocationForm)], step: &mut Step) {
         for (id, had) in places {
-            if let Some(placed) = self.reseated(*id, had, By::Restart) {
+            if let Some(placed) = self.replanned(*id, had, By::Restart) {
                 self.emit_unjournaled(placed, step);
             }
         }
     }
 
     /// A container that is no longer where it was.
-    fn reseated(&self, id: ContainerId, had: &AllocationForm, by: By) -> Option<Change<'static>> {
+    fn replanned(&self, id: ContainerId, had: &AllocationForm, by: By) -> Option<Change<'static>> {
         let container = self.containers.get(&id)?;
         if self.place(id)? == *had {
             return None;
@@ -275,18 +275,18 @@ impl NodeState {
             self.find_place(&seat, why, "displaced", now, step);
             self.emit(Change::Amended(*id), step);
         }
-        self.emit_reseated(places, step);
+        self.emit_replanned(places, step);
     }
 
     /// Fills an empty ledger. `kind` counts those that can only share.
-    fn reseat(
+    fn replan(
         &mut self,
         places: &[(ContainerId, AllocationForm)],
         sent_away: &BTreeMap<ContainerId, String>,
         kind: &'static str,
         now: Timestamp,
         step: &mut Step,
-    ) -> Reseated {
+    ) -> Replanned {
         self.seat_groups(step);
         let pools = self.ledger.pools();
         let mut seats: Vec<Seat> =
@@ -313,7 +313,7 @@ impl NodeState {
             }
         }
         self.complete_groups(step);
-        let mut reseated = Reseated::default();
+        let mut replanned = Replanned::default();
         for (seat, why) in leaving {
             // Where its pod has no CPUs any more, it runs on shared ones as one that joined them, until the pod has some again.
             let lacks_holder = seat.joins().is_some_and(|it| self.ledger.holder_of(it).is_none());
@@ -322,11 +322,11 @@ impl NodeState {
             }
             match self.find_place(&seat, &why, kind, now, step) {
                 Found::Stays => {}
-                Found::Moved => reseated.moved += 1,
-                Found::Displaced => reseated.displaced += 1,
+                Found::Moved => replanned.moved += 1,
+                Found::Displaced => replanned.displaced += 1,
             }
         }
-        reseated
+        replanned
     }
 
     /// Leaves it exactly where it was, or says why that cannot be.

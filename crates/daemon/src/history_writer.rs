@@ -31,13 +31,13 @@ struct Told {
 }
 
 /// The loop's end of the history.
-pub(crate) struct Historian {
+pub(crate) struct HistoryWriter {
     sender: mpsc::Sender<Told>,
     wants_opening: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
 }
 
-impl Historian {
+impl HistoryWriter {
     /// Hands over what happened until now; `state` is what came of it.
     pub(crate) fn tell(&self, entries: Vec<Entry>, state: &NodeState, now: Timestamp) {
         if entries.is_empty() {
@@ -60,7 +60,7 @@ pub(crate) fn start_history(
     found: Vec<Entry>,
     metrics: &Arc<Metrics>,
     disks: &Disks,
-) -> (Historian, impl Future<Output = ()> + Send + 'static) {
+) -> (HistoryWriter, impl Future<Output = ()> + Send + 'static) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     let wants_opening = Arc::new(AtomicBool::new(false));
     let metrics = Arc::clone(metrics);
@@ -74,7 +74,7 @@ pub(crate) fn start_history(
             scribe.run(receiver, &wants, &counts).await;
         }
     };
-    (Historian { sender, wants_opening, metrics }, written)
+    (HistoryWriter { sender, wants_opening, metrics }, written)
 }
 
 /// What annotations and labels of one namespace may take in one segment is this part of the whole history.
