@@ -37,7 +37,7 @@ async fn ask_for_ever(address: SocketAddr, path: &'static str) {
     }
 }
 
-/// As a client does whose connection had to make room.
+/// As a client does with a connection that had to make room.
 async fn ask_until_answered(address: SocketAddr, path: &str) -> String {
     loop {
         if let Ok(answer) = ask_once(address, path).await {

@@ -345,7 +345,8 @@ async fn a_pause_takes_back_what_is_turned_and_a_resume_does_not_turn_it_again_a
     view_when(&node, "kept", |it| has(it, "suppress", ProposalState::Kept)).await;
     pause(&node, true).await;
     files_when("given back", || !groups.is_suppressed()).await;
-    let view = view_when(&node, "withdrawn", |it| has(it, "suppress", ProposalState::Withdrawn)).await;
+    let view =
+        view_when(&node, "withdrawn", |it| has(it, "suppress", ProposalState::Withdrawn)).await;
     let count = view.proposals.len();
     for _ in 0..10 {
         tokio::time::sleep(INTERVAL).await;

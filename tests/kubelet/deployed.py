@@ -1,4 +1,4 @@
-"""A node whose Bayplan is the chart's: containerd 2 with NRI, kubelet that calls it, kube-apiserver, and pods of daemon and agent.
+"""A node with Bayplan of the chart: containerd 2 with NRI, kubelet that calls it, kube-apiserver, and pods of daemon and agent.
 
 There is no controller manager: for each DaemonSet the test makes the one pod that its controller would make, and it makes what the service account admission
 needs. Pods reach the API server at the address of its service, which the node has on its loopback device.

@@ -98,7 +98,7 @@ def fetch(url, method="GET", body=None, kind="application/json", timeout=30):
 
 
 def is_healthy(url):
-    """Whether somebody answers there that all is well."""
+    """Whether a process answers there that all is well."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
     try:
         with urllib.request.urlopen(request, timeout=5, context=UNVERIFIED if url.startswith("https") else None):
@@ -150,7 +150,7 @@ class Bayplan:
         self.start()
 
     def close(self):
-        """`systemctl stop` of both: nobody listens any more."""
+        """`systemctl stop` of both: nothing listens any more."""
         self.stop()
         if self.socket:
             self.socket.close()
@@ -284,7 +284,7 @@ def kubeconfig():
 
 
 def start_api(etcd, apiserver, work):
-    """etcd and kube-apiserver, without a scheduler and controllers: whoever makes a pod says where it runs."""
+    """etcd and kube-apiserver, without a scheduler and controllers: what makes a pod says where it runs."""
     args = [etcd, "--data-dir", str(work / "etcd"), "--unsafe-no-fsync", "--log-level", "warn"]
     database = node.start("etcd", args, work)
     await_healthy("etcd", database, "http://127.0.0.1:2379/health", work)

@@ -39,7 +39,7 @@ def every_class(world):
 
 
 def own_cpu_and_back(world):
-    """Somebody who runs already lets go, and gets it back."""
+    """A running container lets go, and gets it back."""
     world.submit(pod("shares", burstable()))
     world.await_running("shares")
     before = world.container("shares/main")["cpus"]
@@ -55,7 +55,7 @@ def own_cpu_and_back(world):
 
 
 def at_once(world):
-    """Who has to let go of a CPU while it is being started does so, too."""
+    """A container that has to let go of a CPU while it is being started does so, too."""
     for number in range(3):
         sharers = [pod(f"sharer-{number}-{it}", burstable(), grace=1) for it in range(4)]
         world.submit(*sharers[:2], pod(f"owner-{number}", guaranteed(), grace=1), *sharers[2:])
@@ -67,7 +67,7 @@ def at_once(world):
 
 
 def no_room(world):
-    """The refusal can be read where somebody looks at the pod, and the pod starts when there is room."""
+    """The refusal can be read at the pod, and the pod starts when there is room."""
     world.submit(pod("first", guaranteed()))
     world.await_running("first")
     world.submit(pod("second", guaranteed()))
@@ -124,7 +124,7 @@ def populate(world):
 
 
 def check_unmoved(world, before, others=0):
-    """Who was there before is where he was, and was not started again; others no more often than `others`."""
+    """Containers that were there before are where they were, and were not started again; others no more often than `others`."""
     world.settle()
     after = {name: it for name, it in world.seats().items() if name in before}
     check(after == before, f"before {before}, after {after}")
@@ -144,7 +144,7 @@ def kubelet_restarts(world):
 
 
 def there_and_back(world):
-    """A node with pods is switched over to Bayplan, and back: nobody is started again, and whoever comes meanwhile owns a CPU."""
+    """A node with pods is switched over to Bayplan, and back: no container is started again, and one that comes meanwhile owns a CPU."""
     point_kubelet(world, node.RUNTIME)
     world.submit(pod("old", burstable()), pod("whole", guaranteed(cpu="500m")))
     wait("pods without Bayplan", lambda: all(is_running(world.pod(it)) is True for it in ["old", "whole"]))
@@ -189,7 +189,7 @@ def restored(world):
 
 
 def check_free(world):
-    """Nothing keeps anybody from any CPU or memory node, and nobody was started again for it."""
+    """Nothing keeps a container from any CPU or memory node, and none was started again for it."""
     check(len(witness.groups()) > len(world.pods()), "no container has a control group")
     found = witness.confined()
     check(not found, "; ".join(found))
@@ -242,7 +242,7 @@ def check_never_met(world, pairs):
 
 
 def drained(world):
-    """Who owns CPUs keeps them, who comes shares, and who requires CPUs of his own is told; until `resume`."""
+    """Containers with exclusive CPUs keep them, new ones share, and one that requires exclusive CPUs is told; until `resume`."""
     world.submit(pod("owns", guaranteed()), pod("idle", best_effort()))
     world.await_running("owns", "idle")
     before = world.seats()
@@ -265,7 +265,7 @@ def drained(world):
 
 
 def rebalancer_pauses(world):
-    """The switch moves nobody and holds back no placing, and a kill does not turn it."""
+    """The switch moves no container and holds back no placing, and a kill does not turn it."""
     before = populate(world)
     failed = world.failed_calls()
     world.bayplan.ask("rebalance", "pause")
@@ -286,7 +286,7 @@ def bayplan_restarts(world):
 
 
 def bayplan_is_killed(world):
-    """Calls that are under way fail, and kubelet repeats them; who runs is not started again for it. When the answer to a start is lost, kubelet makes that
+    """Calls that are under way fail, and kubelet repeats them; what runs is not started again for it. When the answer to a start is lost, kubelet makes that
     container a second time, as when a runtime dies."""
     interrupt(world, world.bayplan.kill, may_fail=True)
 
@@ -315,7 +315,7 @@ def new_failures(world, before):
 
 
 def stubborn(world):
-    """Who does not end when told to owns its CPU until it is killed."""
+    """A container that does not end when told to owns its CPU until it is killed."""
     world.submit(pod("stays", guaranteed(script=STUBBORN), grace=6), pod("shares", burstable()))
     world.await_running("stays", "shares")
     before = world.container("stays/main")
@@ -387,7 +387,7 @@ def quota(container_id):
 
 
 def resize_refused(world):
-    """Who cannot have another CPU keeps what he has, and the pod says why."""
+    """A container that cannot have another CPU keeps what it has, and the pod says why."""
     world.submit(pod("wants", guaranteed()), pod("idle", best_effort()))
     world.await_running("wants", "idle")
     before = world.seats()
@@ -437,7 +437,7 @@ SCENARIOS = [
     Scenario("pods of every QoS class run where Bayplan says", every_class),
     Scenario("a Guaranteed pod gets a CPU of its own, and gives it back", own_cpu_and_back),
     Scenario("pods that start at the same time keep off each other's CPUs", at_once),
-    Scenario("who does not fit is told what is lacking, and starts when there is room", no_room),
+    Scenario("a pod that does not fit is told what is lacking, and starts when there is room", no_room),
     Scenario("a container that crashes gets its CPU again each time", crash_loop),
     Scenario("init containers and sidecars", init_and_sidecar),
     Scenario("a pod that ends slowly keeps its CPU until then", stubborn),
@@ -447,7 +447,7 @@ SCENARIOS = [
     Scenario("kubelet is switched over to Bayplan and back", there_and_back),
     Scenario("all run everywhere after `restore`, and where they were after `resume`", restored),
     Scenario("a node leaves Bayplan as NODE.md says, and comes again", leaves),
-    Scenario("nobody new owns CPUs while Bayplan drains", drained),
+    Scenario("no new container owns CPUs while Bayplan drains", drained),
     Scenario("the rebalancer is paused, and nothing else", rebalancer_pauses),
     Scenario("Bayplan's restart changes nothing and fails no call", bayplan_restarts),
     Scenario("kill -9 of Bayplan changes nothing and fails no pod", bayplan_is_killed),

@@ -114,7 +114,7 @@ def by_name(status):
 
 
 def disagreements(status):
-    """Everything in which kernel and Bayplan differ, and whoever runs on CPUs that somebody else owns."""
+    """Everything in which kernel and Bayplan differ, and containers on CPUs that another one owns."""
     found = []
     known = groups()
     owned = {}
@@ -137,7 +137,7 @@ def disagreements(status):
             if not is_sandbox(seen.pid) and id_ not in ids:
                 found.append(f"{id_[:12]} runs and Bayplan does not know it")
             if not is_sandbox(seen.pid) and any(id_ not in owned.get(cpu, [id_]) for cpu in seen.cpus):
-                found.append(f"{id_[:12]} may run on CPUs {sorted(seen.cpus)}, of which somebody else owns some")
+                found.append(f"{id_[:12]} may run on CPUs {sorted(seen.cpus)}, of which another container owns some")
     return found
 
 

@@ -1,6 +1,6 @@
 """How a test speaks to a node: it submits pods and removes them, waits, and looks at kernel and Bayplan.
 
-The two worlds differ in who tells kubelet about pods: files in a directory, or kube-apiserver. Tests are written once for both.
+The two worlds differ in what tells kubelet about pods: files in a directory, or kube-apiserver. Tests are written once for both.
 """
 
 import json
@@ -70,7 +70,7 @@ class World:
             wait(f"the end of {name}", lambda: self.pod(name) is None and not any(it.startswith(f"{name}/") for it in self.containers()))
 
     def settle(self):
-        """Until kernel and Bayplan agree; who may grow again does so a moment after somebody has left."""
+        """Until kernel and Bayplan agree; a container that may grow again does so a moment after another has left."""
         wait("agreement", lambda: "; ".join(witness.disagreements(self.bayplan.status())) or True, 20)
 
     def containers(self):
@@ -80,14 +80,14 @@ class World:
 
     def container(self, name):
         found = self.containers()
-        check(name in found, f"Bayplan does not know {name}, only {', '.join(sorted(found)) or 'nobody'}")
+        check(name in found, f"Bayplan does not know {name}, only {', '.join(sorted(found)) or 'none'}")
         return found[name]
 
     def shared(self):
         return witness.parse_list(self.bayplan.status()["cpus"]["shared"])
 
     def seats(self):
-        """Who runs where with which process: what a restart must not change."""
+        """Which container runs where with which process: what a restart must not change."""
         groups = witness.groups()
         rows = self.containers().items()
         return {name: (it["id"], it["cpus"], it["mems"], tuple(witness.read_processes(groups[it["id"]]))) for name, it in rows}
@@ -114,12 +114,12 @@ class World:
         return {f"{name}/{it['name']}": it["containerID"].removeprefix("containerd://") for name, it in statuses if "running" in it["state"]}
 
     def await_known(self, *names):
-        """Until kubelet says that the containers of these pods run, whoever may know them."""
+        """Until kubelet says that the containers of these pods run, whether Bayplan knows them or not."""
         for name in names:
             wait(f"kubelet's word that {name} runs", lambda: is_running(self.pod(name)))
 
     def await_ended(self, name, id_):
-        """Until kubelet does not know the pod and the kernel does not know its container, whoever may know them."""
+        """Until kubelet does not know the pod and the kernel does not know its container, whether Bayplan knows them or not."""
         wait(f"the end of {name}", lambda: self.pod(name) is None and id_ not in witness.groups())
 
     def clear(self):

@@ -45,7 +45,7 @@ NEEDS = {
 
 
 def run(args, limit, what, **options):
-    """Runs a command whose output is shown only when it fails."""
+    """Runs a command, and shows its output only when it fails."""
     try:
         done = subprocess.run([str(it) for it in args], capture_output=True, text=True, timeout=limit, **options)
     except subprocess.TimeoutExpired as late:
@@ -99,7 +99,7 @@ def open_cache():
 
 
 def build_bayplan():
-    """As anybody builds it; cargo knows where its target directory is."""
+    """As a user builds it; cargo knows where its target directory is."""
     workspace = HERE.parent.parent
     say("building bayplan")
     cargo = ["cargo", "build", "--locked", "--package", "bayplan-cli", "--bin", "bayplan", "--message-format", "json-render-diagnostics"]

@@ -35,7 +35,7 @@ exit $found
 
 
 class Layer:
-    """A tar file in memory, whose entries belong to root and have no date."""
+    """A tar file in memory, with entries that belong to root and have no date."""
 
     def __init__(self):
         self.buffer = io.BytesIO()

@@ -2,7 +2,7 @@
 
 `start` starts a script of ours anew as the first process of the namespaces, so whatever is started in them ends with it, whichever way it
 ends: `setpriv` and `unshare` tie their children's lives to their own. What stays behind are files below the work directory and empty
-control groups; both are removed by who made the namespaces.
+control groups; both are removed by the process that made the namespaces.
 """
 
 import json
@@ -60,7 +60,7 @@ def control_groups(names):
 
 
 def remove_control_groups(names, before):
-    """Removes those that are new and empty; the kernel needs a moment to end who was in them."""
+    """Removes those that are new and empty; the kernel needs a moment to end the processes in them."""
     for _ in range(50):
         new = sorted(control_groups(names) - before, key=lambda it: len(it.parts), reverse=True)
         if not new:

@@ -67,7 +67,7 @@ def start(name, args, work, **env):
 
 
 def await_socket(name, process, path, work):
-    """Waits until somebody listens at `path`."""
+    """Waits until a process listens at `path`."""
     end = time.monotonic() + READY
     while time.monotonic() < end and process.poll() is None:
         with socket.socket(socket.AF_UNIX) as client:

@@ -10,7 +10,7 @@ NAME = Path(sys.argv[0]).resolve().parent.name
 
 
 class Failure(Exception):
-    """Something that the person who runs this can act on; shown without a trace."""
+    """Something that a user can act on; shown without a trace."""
 
 
 def say(text):

@@ -1,5 +1,5 @@
 //! Words for persons where containers, processes, CPUs and files are meant (CONTRIBUTING.md, "Words"). In: comments and names of functions of crates and
-//! tests, comments of probes, and pages. Out: the places.
+//! tests, comments of probes, docstrings, and pages. Out: the places.
 
 use std::fs;
 use std::process::Command;
@@ -45,7 +45,8 @@ fn is_looked_at(path: &str) -> bool {
         ["README.md" | "ARCHITECTURE.md"] => true,
         ["docs", page] => page.ends_with(".md"),
         ["bpf", file] => file.ends_with(".c") || file.ends_with(".h"),
-        ["crates", _, "src" | "tests", ..] | ["tests" | "benches", ..] => path.ends_with(".rs"),
+        ["crates", _, "src" | "tests", ..] => path.ends_with(".rs"),
+        ["tests" | "benches", ..] => path.ends_with(".rs") || path.ends_with(".py"),
         _ => false,
     }
 }
@@ -58,6 +59,7 @@ fn places(path: &str, text: &str) -> Vec<String> {
         let prose = match path.rsplit_once('.') {
             Some((_, "md")) => outside_of_fence(line, &mut is_inside),
             Some((_, "rs")) => line_comment(line),
+            Some((_, "py")) => docstring(line, &mut is_inside),
             _ => block_comment(line, &mut is_inside),
         };
         let is_rust = path.ends_with(".rs");
@@ -90,6 +92,15 @@ fn block_comment<'a>(line: &'a str, is_inside: &mut bool) -> Option<&'a str> {
     let from = if *is_inside { line } else { line.split_once("/*")?.1 };
     *is_inside = !from.contains("*/");
     from.split("*/").next()
+}
+
+/// The part of a line of Python that is in a docstring, which may have begun before it.
+fn docstring<'a>(line: &'a str, is_inside: &mut bool) -> Option<&'a str> {
+    let mut parts = line.split("\"\"\"");
+    let (first, second) = (parts.next(), parts.next());
+    let was_inside =
+        std::mem::replace(is_inside, *is_inside ^ (line.matches("\"\"\"").count() % 2 == 1));
+    if was_inside { first } else { second }
 }
 
 /// The name of the function that a line of Rust begins.
@@ -128,6 +139,8 @@ mod tests {
         assert_eq!(places("a.rs", &rust), found);
         let c = "/* his\n * nobody */ int who; /* whom */\nint he;\n";
         assert_eq!(places("a.h", c), ["a.h:1 his", "a.h:2 nobody"]);
+        let python = "who = 1\n\"\"\"Who\n`who` whoever\n\"\"\"\nhe = 1\n    \"\"\"His.\"\"\"\n";
+        assert_eq!(places("a.py", python), ["a.py:2 Who", "a.py:3 whoever", "a.py:6 His"]);
         let page = "# Whose\n```sh\nwho\n```\n| `who` | anybody |\n";
         assert_eq!(places("a.md", page), ["a.md:1 Whose", "a.md:5 anybody"]);
     }
@@ -145,6 +158,7 @@ mod tests {
             ("benches/probes/main.rs", true),
             ("tests/daemon/main.rs", true),
             ("tests/README.md", false),
+            ("tests/kubelet/world.py", true),
         ] {
             assert_eq!(is_looked_at(path), expected, "{path}");
         }
