@@ -12,7 +12,7 @@
 //!   limit are silent. A container of a Guaranteed pod with a limit above its request is silent too: of a Guaranteed pod without a figure of its own,
 //!   both are the same in every container. A container alone in a Guaranteed pod is not silent: all of the pod is its own either way. The first of
 //!   several shows itself when the second comes.
-//! - **Once silent, silent** for as long as another silent one is there and its limit is its request: kubelet resizes pod
+//! - **Once silent, silent** for as long as another silent one is there and its limit is its request, or it has none: kubelet resizes pod
 //!   and containers one after another, in either order. So a Guaranteed pod needs the most of its last figure and those of its silent containers.
 //! - **What counts.** The silent ones together count what the others leave of the pod's figure. The oldest of them counts all of it, the rest
 //!   nothing; where it ends, the next one does.
@@ -111,11 +111,13 @@ pub fn share(id: ContainerId, members: &[Member<'_>]) -> Option<Share> {
     (share != Share::default()).then_some(share)
 }
 
-/// Of those that were known as silent, those that may still be: their limit is their request, or not set.
+/// Of those that were known as silent, those that may still be: their limit is their request, or not set. Kubelet 1.37 takes the request away when it resizes one of a Guaranteed pod.
 fn known(members: &[Member<'_>]) -> BTreeSet<ContainerId> {
     let may_be = |it: &NewContainer| {
         let request = it.resources.cpu_request(it.pod.qos);
-        it.is_silent && it.resources.cpu_limit().is_none_or(|limit| limit == request)
+        let has_none = request == MilliCpu::ZERO && it.pod.qos == Some(QosClass::Guaranteed);
+        let has_same = it.resources.cpu_limit().is_none_or(|limit| limit == request);
+        it.is_silent && (has_same || has_none)
     };
     members.iter().filter(|(_, it)| may_be(it)).map(|(id, _)| *id).collect()
 }

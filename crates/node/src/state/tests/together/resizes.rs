@@ -119,9 +119,10 @@ fn a_resize_of_the_pod_gives_its_silent_containers_cpus_and_takes_them_back() {
     let created = ["p/a", "p/b", "p/c"].map(|name| format!("{name} {whole}"));
     let mut steps: Vec<&str> = created.iter().map(String::as_str).collect();
     steps.extend(["show", "pod p 500/1000 4", "pod p 1000/1000 4"]);
-    steps.extend(["resize p/a 0/1000 4", "resize p/b 0/1000 4", "resize p/c 0/1000 4"]);
-    steps.extend(["show", "restart"]);
-    steps.extend(["resize p/a 0/500 4", "resize p/b 0/500 4", "resize p/c 0/500 4"]);
+    // The second of them had the pod's CPU taken away until the third was resized.
+    steps.extend(["resize p/a 0/1000 4", "resize p/b 0/1000 4", "show"]);
+    steps.extend(["resize p/c 0/1000 4", "show", "restart"]);
+    steps.extend(["resize p/c 0/500 4", "show", "resize p/b 0/500 4", "resize p/a 0/500 4"]);
     steps.extend(["pod p 500/1000 4", "pod p 500/500 4", "show"]);
     check(
         "numa:1 core:4 pu:2 mem:64",
@@ -137,14 +138,20 @@ fn a_resize_of_the_pod_gives_its_silent_containers_cpus_and_takes_them_back() {
             pod p 1000/1000 4
             resize p/a 0/1000 4
             resize p/b 0/1000 4
+              p/a owns 1, cpus 1, mems 0, 4 GiB
+              p/b joined, cpus 1, mems 0, 0 B
+              p/c joined, cpus 1, mems 0, 0 B
             resize p/c 0/1000 4
               p/a owns 1, cpus 1, mems 0, 4 GiB
               p/b joined, cpus 1, mems 0, 0 B
               p/c joined, cpus 1, mems 0, 0 B
             restart
-            resize p/a 0/500 4
-            resize p/b 0/500 4
             resize p/c 0/500 4
+              p/a owns 1, cpus 1, mems 0, 4 GiB
+              p/b joined, cpus 1, mems 0, 0 B
+              p/c joined, cpus 1, mems 0, 0 B
+            resize p/b 0/500 4
+            resize p/a 0/500 4
             pod p 500/1000 4
             pod p 500/500 4
               p/a shares 500m, cpus 0-7, mems 0, 4 GiB
