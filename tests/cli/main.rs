@@ -6,6 +6,7 @@ mod cmk;
 mod config;
 mod import;
 mod journal;
+mod releases;
 mod replay;
 mod simulate;
 mod when_needed;

@@ -12,6 +12,7 @@ mod image;
 pub mod node;
 pub mod process;
 pub mod prometheus;
+pub mod release;
 pub mod scenario;
 pub mod thread_scheduling;
 pub mod topology_aware;
