@@ -37,6 +37,7 @@ mod power;
 mod prometheus;
 mod rebalancing;
 mod reclaiming;
+mod regrouping;
 mod reload;
 mod resctrl;
 mod resources;

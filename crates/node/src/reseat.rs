@@ -197,6 +197,20 @@ impl NodeState {
         step: &mut Step,
     ) -> Reseated {
         let places = self.forms();
+        self.reseat_all_from(&places, machine, by, sent_away, now, step)
+    }
+
+    /// The same from these places, which may be earlier ones.
+    pub(crate) fn reseat_all_from(
+        &mut self,
+        places: &[(ContainerId, AllocationForm)],
+        machine: ChangedMachine,
+        by: By,
+        sent_away: &BTreeMap<ContainerId, String>,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Reseated {
+        let had = self.forms();
         self.machine = machine.pools.into();
         self.take_claims();
         let mut sent_away = sent_away.clone();
@@ -210,7 +224,9 @@ impl NodeState {
         };
         self.emit(Change::Node(change), step);
         step.notes.extend(machine.notes);
-        self.reseat_from(&places, by, &sent_away, now, step)
+        let reseated = self.reseat(places, &sent_away, "displaced", now, step);
+        self.emit_elsewhere(&had, by, step);
+        reseated
     }
 
     /// Where all containers are, in the journal's words.
@@ -229,6 +245,17 @@ impl NodeState {
         step: &mut Step,
     ) -> Reseated {
         let reseated = self.reseat(places, sent_away, "displaced", now, step);
+        self.emit_elsewhere(places, by, step);
+        reseated
+    }
+
+    /// Tells of containers that are elsewhere than they were.
+    fn emit_elsewhere(
+        &mut self,
+        places: &[(ContainerId, AllocationForm)],
+        by: By,
+        step: &mut Step,
+    ) {
         for (id, had) in places {
             let is_decided_anew =
                 self.containers.get(id).is_some_and(|it| it.touched == self.steps);
@@ -238,7 +265,6 @@ impl NodeState {
                 None => {}
             }
         }
-        reseated
     }
 
     /// Tells of containers that are elsewhere since the start, of which the journal is told apart.

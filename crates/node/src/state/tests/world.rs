@@ -535,6 +535,12 @@ impl World {
         prop_assert_eq!(third.ledger.holdings(), self.state.ledger.holdings());
         prop_assert_eq!(third.mode, self.state.mode);
 
+        self.begin_anew(again);
+        Ok(())
+    }
+
+    /// Goes on with a state that was read from the journal.
+    pub(super) fn begin_anew(&mut self, again: NodeState) {
         // What was turned is turned back when the kernel has been asked.
         let is_turned = |id: &ContainerId| self.state.pinning(*id) != again.pinning(*id);
         let turned = self.state.by_runtime_id.iter().filter(|(_, id)| is_turned(id));
@@ -549,7 +555,6 @@ impl World {
         let cut_off = self.updates.drain(..).map(|(id, ..)| id);
         self.wrong.extend(cut_off.filter(|id| self.real.contains_key(id)));
         (self.basis, self.view) = (None, None);
-        Ok(())
     }
 }
 

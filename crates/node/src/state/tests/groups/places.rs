@@ -334,8 +334,9 @@ fn a_group_of_loads_keeps_the_cpus_that_it_could_have() {
         node.create(&["n/b/c", "6000", "bayplan.dev/group=avx"]),
         node.resize("n/a/c", 6000),
         node.reload(&[with(7)]),
-        node.shown(),
     ];
+    node.start_under(&[with(7)]);
+    told.push(node.shown());
     node.restart();
     node.step(Event::Ended("n/x/c".to_owned()));
     told.push(node.shown());
