@@ -9,6 +9,7 @@ use bayplan_node::history::Kind;
 use bayplan_node::status::Status;
 use bayplan_types::QosClass;
 
+use crate::cluster_config::{HERE, give, held};
 use crate::history::told;
 use crate::node::{Node, soon};
 use crate::observing::{metrics, sum};
@@ -75,6 +76,21 @@ async fn types_without_room_are_refused_before_anything_moves_as_the_diff_says()
     assert_eq!(places(&node.check_in_line().await), before);
     assert_eq!(node.runtime.calls(UPDATE), updates, "something was moved");
     assert_eq!(sum(&metrics(&node).await, "bayplan_config_is_good", &[]), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn types_of_the_cluster_that_are_refused_are_not_kept_for_the_next_start() {
+    let (mut node, _, before) = running().await;
+    assert_eq!(give(&node, HERE, 1, OLD).await.0, 200);
+    let (code, said) = give(&node, HERE, 2, HUGE).await;
+    assert!(code == 422 && said.contains("`spare`: 1 of at least 2 groups"), "{code} {said}");
+    for _ in 0..2 {
+        let status = node.wait_until_in_line().await;
+        assert_eq!((places(&status), groups(&status)), (before.clone(), vec!["web[0]"]));
+        assert_eq!(held(&status), Some(("BayplanConfig/default".to_owned(), 1)));
+        node.kill_daemon();
+        node.spawn_daemon(OLD).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

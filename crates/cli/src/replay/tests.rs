@@ -13,7 +13,11 @@ use bayplan_workload::{Admission, CreateOutcome, NewContainer, ResizeOutcome, Re
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
+use expect_test::expect;
+
 use super::*;
+use crate::explain::render;
+use crate::journal::Columns;
 use crate::replay::story::Fate;
 use crate::simulate::replay::new_container;
 use crate::simulate::tests::random_trace;
@@ -233,4 +237,33 @@ fn a_history_may_begin_in_the_middle() {
     assert!(error.to_string().starts_with("this history has no complete snapshot"), "{error}");
     let nowhere = replay(&daemon.told, &Setting::default(), String::new()).unwrap_err().to_string();
     assert!(nowhere.ends_with("name one with --machine"), "{nowhere}");
+}
+
+/// A group is made, grows, shrinks and ends: what the journal tells of its members, what `explain` does of one, and where they are in a replay, as it was and with other types.
+#[test]
+fn the_members_of_a_group_are_told_and_replayed() {
+    let line = "numa:2 l3:1 core:4 pu:2 mem:8";
+    let types = |size: &str| {
+        let web = format!("{{name: web, members: {{namespaces: [default]}}, size: {size}}}");
+        format!("reservedCpus: 0\ngroups:\n- {web}\n")
+    };
+    let mut daemon = Daemon::new(&types("{requests: {min: 1, max: 8}}"), line);
+    daemon.play(&crate::simulate::tests::trace(&["+a B 1000", "+b B 3000"]), false);
+    let explained = daemon.state.explain("default/a/a");
+    let explained: String = explained.iter().map(render).collect();
+    for (id, _) in std::mem::take(&mut daemon.live).into_iter().rev() {
+        daemon.now += SignedDuration::from_secs(1);
+        daemon.step(Event::Ended(id));
+    }
+    assert_eq!(daemon.state.status().groups, []);
+    let told: Vec<Entry> = daemon.told.iter().filter(|it| it.who.is_some()).cloned().collect();
+    let journal = Columns::default().render(&told);
+    let elsewhere = |config: Option<&str>| {
+        let report = replayed(&daemon.told, line, config);
+        let names: Vec<&str> = report.elsewhere().iter().map(|it| it.name.as_str()).collect();
+        names.join(", ")
+    };
+    let list = types(r#"{list: ["4-7,12"]}"#);
+    let replays = [None, Some(&*list)].map(elsewhere).join(" | ");
+    expect![[r#""#]].assert_eq(&format!("{journal}\n{explained}\n{replays}\n"));
 }
