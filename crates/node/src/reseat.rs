@@ -445,9 +445,15 @@ impl NodeState {
             request.previous = previous;
             match offer(&self.ledger, request) {
                 Ok(offer) => {
-                    let allocation = offer.allocation().clone();
-                    if self.ledger.adopt(request.id, allocation).is_ok() {
-                        self.ledger.move_sharers(offer.moves());
+                    // Those that make room may be the last to share CPUs of it.
+                    let before = (!offer.moves().is_empty()).then(|| self.ledger.clone());
+                    self.ledger.move_sharers(offer.moves());
+                    let is_adopted =
+                        self.ledger.adopt(request.id, offer.allocation().clone()).is_ok();
+                    if !is_adopted && let Some(before) = before {
+                        self.ledger = before;
+                    }
+                    if is_adopted {
                         for made in offer.moves() {
                             self.remember_home(made.container);
                         }

@@ -265,5 +265,19 @@ fn the_members_of_a_group_are_told_and_replayed() {
     };
     let list = types(r#"{list: ["4-7,12"]}"#);
     let replays = [None, Some(&*list)].map(elsewhere).join(" | ");
-    expect![[r#""#]].assert_eq(&format!("{journal}\n{explained}\n{replays}\n"));
+    expect![[r#"
+        TIME (UTC)           WHAT    CONTAINER    CPUS     MEMS  WHY
+        1970-01-01 00:00:00  placed  default/a/a  8        0     Burstable, 1 shared of its group; on the CPUs of its group in numa 0; group web[0]
+        1970-01-01 00:00:01  placed  default/b/b  1-2,8-9  0     Burstable, 3 shared of its group; on the CPUs of its group in numa 0; group web[0]
+        1970-01-01 00:00:02  ended   default/b/b  1-2,8-9  0     stopped or removed
+        1970-01-01 00:00:03  ended   default/a/a  2        0     stopped or removed
+
+        default/a/a: on the CPUs of its group in numa 0
+          asked    1 shared of its group
+          decided  1970-01-01T00:00:00Z
+          now      running on CPUs 1-2,8-9, memory nodes 0
+
+         | default/a/a, default/b/b
+    "#]]
+    .assert_eq(&format!("{journal}\n{explained}\n{replays}\n"));
 }

@@ -96,7 +96,8 @@ impl NodeState {
         self.groups.unsettled = self.groups.instances.keys().copied().collect();
         self.groups.lacks_some = !self.groups.types.is_empty();
         self.groups.lacked_at = None;
-        let changed = self.groups.instances.iter().filter(|(id, it)| made.instances.get(id) != Some(it));
+        let changed =
+            self.groups.instances.iter().filter(|(id, it)| made.instances.get(id) != Some(it));
         let changed: Vec<ContainerId> = changed.map(|(id, _)| *id).collect();
         for group in changed {
             self.emit(Change::Group(GroupChange::Amended(group)), step);
@@ -118,7 +119,8 @@ impl NodeState {
         let mut owned = CpuSet::new();
         earlier.values().for_each(|it| owned.union_with(&it.taken()));
         let ids: BTreeSet<ContainerId> = earlier.keys().copied().collect();
-        let places = self.forms().into_iter().map(|(id, form)| (id, earlier.remove(&id).unwrap_or(form)));
+        let places =
+            self.forms().into_iter().map(|(id, form)| (id, earlier.remove(&id).unwrap_or(form)));
         places.partition(|(id, form)| ids.contains(id) || !form.taken().intersects(&owned))
     }
 }

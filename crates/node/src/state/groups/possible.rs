@@ -79,7 +79,8 @@ impl NodeState {
     /// Containers that had to share instead of owning CPUs, or to be given up; those are left out of which more is said elsewhere.
     fn lost_places(&self, outside: &BTreeMap<ContainerId, Outside>, notes: &[Note]) -> Vec<String> {
         let is_told = |message: &str| {
-            let mut names = outside.keys().filter_map(|id| Some(self.containers.get(id)?.full_name()));
+            let mut names =
+                outside.keys().filter_map(|id| Some(self.containers.get(id)?.full_name()));
             names.any(|name| message.starts_with(&format!("{name}: ")))
         };
         let lost = notes.iter().filter_map(|note| match note {

@@ -73,25 +73,19 @@ fn types_of_which_a_group_has_no_room_are_refused_as_a_whole() {
         "#]],
     );
     // One that is there, and is to be larger.
-    check_change(&[web()], &apps, &[kind("web", requests(8, 8))], expect![[r#"
-        refused: web[0] would have 2 CPUs and is to have 8: needs 8 exclusive CPUs; 7 are free
-          web[0] : 1,9, n/a/c on 1,9
-          n/x/c on 4-7,12-15
-    "#]]);
     check_change(
         &[web()],
         &apps,
-        &[web(), kind("all", Size::Domain(Level::Machine))],
+        &[kind("web", requests(8, 8))],
         expect![[r#"
-
-              web[0] : 1,9, n/a/c on 1,9
-              n/x/c on 4-7,12-15
-        "#]],
+        refused: web[0] would have 2 CPUs and is to have 8: needs 8 exclusive CPUs; 7 are free
+          web[0] : 1,9, n/a/c on 1,9
+          n/x/c on 4-7,12-15
+    "#]],
     );
     // A list that has an owner.
-    check_change(&[web()], &apps, &[web(), kind("own", list(&["2,10"]))], expect![[r#"
-
-          own[0] : 2,10
+    check_change(&[web()], &apps, &[web(), kind("own", list(&["4,12"]))], expect![[r#"
+        refused: `own`: 0 of at least 1 groups can be had: CPUs 4,12 are not free
           web[0] : 1,9, n/a/c on 1,9
           n/x/c on 4-7,12-15
     "#]]);
@@ -107,44 +101,74 @@ fn types_with_which_a_container_would_be_refused_are_refused_as_a_whole() {
         &["n/x/c", "8000", "Guaranteed"],
     ];
     // It is to be in a group that cannot be made, or not be as large.
-    check_change(&[web(8)], &apps, &[web(8), shop(requests(6, 0))], expect![[r#"
+    check_change(
+        &[web(8)],
+        &apps,
+        &[web(8), shop(requests(6, 0))],
+        expect![[r#"
         refused: shop/b/c: no group of `shop` has room; a new shop: needs 6 exclusive CPUs; 5 are free
           web[0] : 1,9, n/a/c on 1,9
           n/x/c on 4-7,12-15
           shop/b/c on 2-3,10-11
-    "#]]);
-    check_change(&[web(8)], &apps, &[web(8), shop(requests(1, 2))], expect![[r#"
+    "#]],
+    );
+    check_change(
+        &[web(8)],
+        &apps,
+        &[web(8), shop(requests(1, 2))],
+        expect![[r#"
         refused: shop/b/c: no group of `shop` has room; a new shop: 3 CPUs would be requested of at most 2
           web[0] : 1,9, n/a/c on 1,9
           n/x/c on 4-7,12-15
           shop/b/c on 2-3,10-11
-    "#]]);
+    "#]],
+    );
     // Its pod names a type that would be gone.
-    check_change(&[web(8)], &apps, &[shop(requests(1, 0))], expect![[r#"
+    check_change(
+        &[web(8)],
+        &apps,
+        &[shop(requests(1, 0))],
+        expect![[r#"
         refused: n/a/c: its pod names the group `web`; groups that pods may name are shop, or `none`
           web[0] : 1,9, n/a/c on 1,9
           n/x/c on 4-7,12-15
           shop/b/c on 2-3,10-11
-    "#]]);
+    "#]],
+    );
     // Without a group it would own CPUs, for which there is no room.
-    let owner: [&[&str]; 3] = [
-        &["shop/b/c", "4000", "Guaranteed"],
-        &["n/x/c", "10000", "Guaranteed"],
-        &["n/y/c", "100"],
-    ];
-    check_change(&[shop(Size::Fixed(3))], &owner, &[], expect![[r#"
-        refused: shop/b/c: its group is another one; refused: 
-          shop[0] : 1,8-9, shop/b/c on 1,8-9
+    let owner: [&[&str]; 3] =
+        [&["shop/b/c", "4000", "Guaranteed"], &["n/x/c", "11000", "Guaranteed"], &["n/y/c", "100"]];
+    check_change(
+        &[shop(Size::Fixed(3))],
+        &owner,
+        &[],
+        expect![[r#"
+            refused: shop/b/c: its group is another one; refused: needs 4 exclusive CPUs; 3 are free
+              shop[0] : 1,8-9, shop/b/c on 1,8-9
+              n/x/c on 2-7,10-14
+              n/y/c on 15
+        "#]],
+    );
+    // Others make room for it.
+    let roomier: [&[&str]; 3] = [owner[0], &["n/x/c", "10000", "Guaranteed"], owner[2]];
+    check_change(&[shop(Size::Fixed(3))], &roomier, &[], expect![[r#"
+        n/y/c to 8, shop/b/c to 1,7,9,15
           n/x/c on 2-6,10-14
-          n/y/c on 7,15
+          n/y/c on 8
+          shop/b/c on 1,7,9,15
     "#]]);
     // There is room for all of it.
-    check_change(&[web(8)], &apps, &[web(4), shop(requests(1, 0))], expect![[r#"
+    check_change(
+        &[web(8)],
+        &apps,
+        &[web(4), shop(requests(1, 0))],
+        expect![[r#"
         shop/b/c to 2-3,10
           shop[0] : 2-3,10, shop/b/c on 2-3,10
           web[0] : 1,9, n/a/c on 1,9
           n/x/c on 4-7,12-15
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -193,6 +217,7 @@ fn a_change_that_is_taken_back_leaves_everything_as_it_was() {
     let mut told = vec![
         node.create(&["shop/new/c", "1000"]),
         node.create(&["n/new/c", "4000", "Guaranteed"]),
+        node.create(&["n/own/c", "2000", "Guaranteed"]),
         node.resize("n/x/c", 1000),
     ];
     node.step(Event::Ended("shop/d/c".to_owned()));
@@ -202,6 +227,7 @@ fn a_change_that_is_taken_back_leaves_everything_as_it_was() {
     expect![[r#"
         on 2,4-5,10,12-13
         on 6-7,14-15
+        bayplan: n/own/c refused: needs 2 exclusive CPUs; 1 is free
         resized
           shop[0] : 4-5,12, shop/b/c on 4-5,12, shop/new/c on 4-5,12
           web[0] : 1,9, n/a/c on 1,9
@@ -213,5 +239,6 @@ fn a_change_that_is_taken_back_leaves_everything_as_it_was() {
           n/x/c on 3
           shop/b/c on 2,10
           shop/new/c on 4-5,12-13
-    "#]].assert_eq(&told.join("\n"));
+    "#]]
+    .assert_eq(&told.join("\n"));
 }
