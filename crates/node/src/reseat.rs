@@ -250,7 +250,7 @@ impl NodeState {
     }
 
     /// Tells of containers that are elsewhere than they were.
-    fn emit_elsewhere(
+    pub(crate) fn emit_elsewhere(
         &mut self,
         places: &[(ContainerId, AllocationForm)],
         by: By,

@@ -72,7 +72,12 @@ impl NodeState {
         let not_alone = self.not_alone();
         let (seated, anew) = self.with_earlier(places);
         self.reseat_all_from(&seated, config.machine, By::Config, &sent_away, now, &mut step);
-        self.seat_anew(&anew, "its CPUs are another container's again", now, &mut step);
+        if !anew.is_empty() {
+            let had = self.forms();
+            self.seat_anew(&anew, "its CPUs are another container's again", now, &mut step);
+            // Others may have made room for them.
+            self.emit_elsewhere(&had, By::Config, &mut step);
+        }
         self.note_not_alone(&not_alone, &mut step);
         self.settle_groups(&mut step);
         step.fail("config_undone", why);

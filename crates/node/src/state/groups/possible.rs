@@ -3,9 +3,10 @@
 //! Only what the change brings about counts: a container that was outside of its group before, and a group that was short of CPUs, are no reason to refuse one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bayplan_allocator::ContainerId;
-use bayplan_types::{CpuSet, MilliCpu};
+use bayplan_types::MilliCpu;
 
 use crate::event::Note;
 use crate::groups::{GroupType, Size};
@@ -69,8 +70,8 @@ impl NodeState {
             Outside::Of(kind) => kind,
         };
         let mut tried = self.clone();
-        let held = tried.ledger.lift(id).map(|it| it.exclusive).unwrap_or_else(CpuSet::new);
-        let spec = self.containers.get(&id).map(|it| it.spec.clone());
+        let held = tried.ledger.lift(id).map(|it| it.exclusive).unwrap_or_default();
+        let spec = self.containers.get(&id).map(|it| Arc::clone(&it.spec));
         let refused = spec.and_then(|spec| tried.fit_newcomer(id, &spec, &held).err());
         let why = refused.unwrap_or_else(|| format!("no group of `{kind}` had room for it"));
         format!("{name}: {why}")

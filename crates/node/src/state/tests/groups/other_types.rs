@@ -140,7 +140,23 @@ fn types_with_which_a_container_would_be_refused_are_refused_as_a_whole() {
           shop/b/c on 2-3,10-11
     "#]],
     );
-    // Without a group it would own CPUs, for which there is no room.
+    // There is room for all of it.
+    check_change(
+        &[web(8)],
+        &apps,
+        &[web(4), shop(requests(1, 0))],
+        expect![[r#"
+        shop/b/c to 2-3,10
+          shop[0] : 2-3,10, shop/b/c on 2-3,10
+          web[0] : 1,9, n/a/c on 1,9
+          n/x/c on 4-7,12-15
+    "#]],
+    );
+}
+
+#[test]
+fn a_member_that_would_own_cpus_without_its_group_needs_room_for_them() {
+    let shop = |size| GroupType { members: of_namespaces("shop"), ..kind("shop", size) };
     let owner: [&[&str]; 3] =
         [&["shop/b/c", "4000", "Guaranteed"], &["n/x/c", "11000", "Guaranteed"], &["n/y/c", "100"]];
     check_change(
@@ -165,18 +181,6 @@ fn types_with_which_a_container_would_be_refused_are_refused_as_a_whole() {
           n/x/c on 2-6,10-14
           n/y/c on 8
           shop/b/c on 1,7,9,15
-    "#]],
-    );
-    // There is room for all of it.
-    check_change(
-        &[web(8)],
-        &apps,
-        &[web(4), shop(requests(1, 0))],
-        expect![[r#"
-        shop/b/c to 2-3,10
-          shop[0] : 2-3,10, shop/b/c on 2-3,10
-          web[0] : 1,9, n/a/c on 1,9
-          n/x/c on 4-7,12-15
     "#]],
     );
 }
@@ -231,7 +235,7 @@ fn a_change_that_is_taken_back_leaves_everything_as_it_was() {
     ];
     node.step(Event::Ended("shop/d/c".to_owned()));
     // It has CPUs that the group of before is to have again.
-    told.push(node.create(&["n/own/c", "2000", "Guaranteed"]));
+    told.push(node.create(&["n/own/c", "6000", "Guaranteed"]));
     told.push(node.shown());
     node.take_back(std::slice::from_ref(&web));
     told.push(node.shown());
@@ -239,19 +243,19 @@ fn a_change_that_is_taken_back_leaves_everything_as_it_was() {
         on 2,4-5,10,12-13
         on 6,14
         resized
-        on 7,15
+        on 2,7-8,10-11,15
           shop[0] : 4-5,12, shop/b/c on 4-5,12, shop/new/c on 4-5,12
           web[0] : 1,9, n/a/c on 1,9
           n/new/c on 6,14
-          n/own/c on 7,15
+          n/own/c on 2,7-8,10-11,15
           n/x/c on 3
 
           web[0] : 1,9, n/a/c on 1,9
           n/new/c on 6,14
-          n/own/c on 7,15
+          n/own/c on 4-5,7,12-13,15
           n/x/c on 3
           shop/b/c on 2,10
-          shop/new/c on 4-5,12-13
+          shop/new/c on 8
     "#]]
     .assert_eq(&told.join("\n"));
 }
