@@ -126,8 +126,7 @@ pub(crate) async fn run_writer(mut batches: mpsc::UnboundedReceiver<Batch>, writ
             if !stuck.0.is_empty() {
                 metrics.failed("not_let_go");
             }
-            let content = if failing.is_empty() { content } else { content.in_doubt() };
-            let _gave_up = answer.send(content);
+            let _gave_up = answer.send(content.after_writes(failing.is_empty()));
         }
     }
 }

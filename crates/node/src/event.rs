@@ -262,10 +262,10 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The same after writes that it waited for have failed.
-    pub fn in_doubt(self) -> Answer {
+    /// The same after the writes that it waited for, of which some may have failed.
+    pub fn after_writes(self, are_all_made: bool) -> Answer {
         match self {
-            Answer::Shifts(shifts) => Answer::ShiftsInDoubt(shifts),
+            Answer::Shifts(shifts) if !are_all_made => Answer::ShiftsInDoubt(shifts),
             other => other,
         }
     }

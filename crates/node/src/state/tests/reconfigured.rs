@@ -67,8 +67,10 @@ impl World {
             }
             other => panic!("{other:?}"),
         }
+        self.earlier = None;
         if machine.types != self.machine.types {
             self.check_taken_back(&before, &topology)?;
+            self.earlier = Some(self.machine.clone());
         }
         self.machine = machine;
         let mut copy = self.state.clone();
@@ -76,6 +78,18 @@ impl World {
         prop_assert!(again.records.is_empty() && again.plan.is_empty());
         prop_assert!(matches!(again.answer, Answer::Shifts(shifts) if shifts.is_empty()));
         prop_assert_eq!(copy.ledger.holdings(), self.state.ledger.holdings());
+        prop_assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new());
+        Ok(())
+    }
+
+    /// However much has happened since.
+    pub(super) fn take_back(&mut self) -> Result<(), TestCaseError> {
+        let Some(machine) = self.earlier.take() else { return Ok(()) };
+        let topology = machine.topology().unwrap();
+        let config = Box::new(machine.config(&topology).unwrap());
+        self.machine = machine;
+        self.step(Event::ConfigTakenBack(config, "why".to_owned()));
+        prop_assert_eq!(&self.state.groups.types, &self.machine.types);
         prop_assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new());
         Ok(())
     }
