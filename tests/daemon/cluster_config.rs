@@ -7,7 +7,7 @@ use bayplan_node::status::Status;
 
 use crate::node::{MACHINE, Node};
 
-const HERE: &str = "/api/v1/config/cluster";
+pub(crate) const HERE: &str = "/api/v1/config/cluster";
 
 async fn ask(node: &Node, method: &str, path: &str, body: &str) -> (u16, String) {
     let asked = ask_control(&node.control_socket(), method, path, body.to_owned()).await;
@@ -16,7 +16,7 @@ async fn ask(node: &Node, method: &str, path: &str, body: &str) -> (u16, String)
 }
 
 /// Gives a configuration, or asks what it would change.
-async fn give(node: &Node, path: &str, generation: i64, text: &str) -> (u16, String) {
+pub(crate) async fn give(node: &Node, path: &str, generation: i64, text: &str) -> (u16, String) {
     let path = format!("{path}?name=BayplanConfig/default&generation={generation}");
     ask(node, "POST", &path, text).await
 }
@@ -26,7 +26,7 @@ fn diff(answer: (u16, String)) -> ConfigDiff {
     serde_json::from_str(&answer.1).unwrap()
 }
 
-fn held(status: &Status) -> Option<(String, i64)> {
+pub(crate) fn held(status: &Status) -> Option<(String, i64)> {
     let cluster = status.config.as_ref()?.cluster.as_ref()?;
     Some((cluster.name.clone()?, cluster.generation?))
 }

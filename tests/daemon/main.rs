@@ -37,6 +37,7 @@ mod power;
 mod prometheus;
 mod rebalancing;
 mod reclaiming;
+mod regrouping;
 mod releases;
 mod reload;
 mod resctrl;

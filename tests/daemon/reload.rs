@@ -15,7 +15,7 @@ use crate::node::{DAEMON, MACHINE, Node, soon};
 use crate::observing::{metrics, sum};
 
 /// A node with a daemon that is a process, and what its configuration begins with.
-async fn start(more: &str) -> (Node, String) {
+pub(crate) async fn start(more: &str) -> (Node, String) {
     let mut node = Node::without_daemon(MACHINE);
     node.spawn_daemon(more).await;
     let text = fs::read_to_string(node.path("bayplan.yaml")).unwrap();
@@ -23,14 +23,14 @@ async fn start(more: &str) -> (Node, String) {
 }
 
 /// As editors do it: a new file over the old one.
-fn rename_over(node: &Node, text: &str) {
+pub(crate) fn rename_over(node: &Node, text: &str) {
     let new = node.path("new.yaml");
     fs::write(&new, text).unwrap();
     fs::rename(new, node.path("bayplan.yaml")).unwrap();
 }
 
 /// `bayplan config ARGUMENTS` of the daemon's file.
-async fn config(node: &Node, arguments: &[&str]) -> Output {
+pub(crate) async fn config(node: &Node, arguments: &[&str]) -> Output {
     let file = node.path("bayplan.yaml");
     let mut command = Command::new(DAEMON);
     command.arg("--config").arg(file).arg("config").args(arguments).env_remove("BAYPLAN_LOG");
@@ -38,7 +38,7 @@ async fn config(node: &Node, arguments: &[&str]) -> Output {
 }
 
 /// What another file would change.
-async fn diff(node: &Node, text: &str) -> ConfigDiff {
+pub(crate) async fn diff(node: &Node, text: &str) -> ConfigDiff {
     let file = node.path("candidate.yaml");
     fs::write(&file, text).unwrap();
     let output = config(node, &["diff", file.to_str().unwrap(), "-o", "json"]).await;
@@ -47,7 +47,7 @@ async fn diff(node: &Node, text: &str) -> ConfigDiff {
 }
 
 /// Own CPUs, all CPUs and memory nodes by name.
-fn places(status: &Status) -> BTreeMap<String, [String; 3]> {
+pub(crate) fn places(status: &Status) -> BTreeMap<String, [String; 3]> {
     let place = |it: &bayplan_node::status::ContainerStatus| {
         [it.exclusive.clone(), it.cpus.clone(), it.mems.clone()]
     };
@@ -55,7 +55,7 @@ fn places(status: &Status) -> BTreeMap<String, [String; 3]> {
 }
 
 /// Places after these moves.
-fn moved(
+pub(crate) fn moved(
     mut places: BTreeMap<String, [String; 3]>,
     moves: &[Shift],
 ) -> BTreeMap<String, [String; 3]> {
@@ -67,7 +67,7 @@ fn moved(
     places
 }
 
-fn has_problem(status: &Status, text: &str) -> bool {
+pub(crate) fn has_problem(status: &Status, text: &str) -> bool {
     let problem = status.config.as_ref().and_then(|config| config.problem.as_ref());
     problem.is_some_and(|problem| problem.contains(text))
 }

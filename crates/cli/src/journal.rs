@@ -195,6 +195,9 @@ fn render_why(entry: &Entry) -> String {
     if !entry.why.is_empty() {
         parts.push(entry.why.strip_prefix("refused: ").unwrap_or(&entry.why).to_owned());
     }
+    if let Some(place) = entry.after.as_ref().filter(|it| it.is_in_group()) {
+        parts.push(format!("group {}", place.group));
+    }
     if let Some(evidence) = entry.proposal.as_ref().map(|it| it.render_evidence()) {
         // The first line names the victim, and the reason what is worst.
         let more = evidence.lines().skip(1).map(str::trim).filter(|it| !entry.why.ends_with(it));

@@ -1,7 +1,7 @@
 //! Reads the configuration file again: when asked to (SIGHUP, `bayplan config reload`), and when the file is another one. In: the file. Out: the same
 //! daemon under the new configuration, or under the old one and word of what is wrong with the new.
 //!
-//! All or nothing: a file with a mistake, or one that does not fit the machine, changes nothing. What only a start can change (sockets,
+//! All or nothing: a file with a mistake, one that does not fit the machine, or one with types of groups that cannot be had changes nothing. What only a start can change (sockets,
 //! directories) is told and waits for it; the rest of the file holds.
 //!
 //! The file is polled, like the files of the machine, by what `stat` says of it. Editors rename a new file over the old one, and mounted
@@ -10,6 +10,7 @@
 //!
 //! While the cluster has a configuration for the node (`cluster_config.rs`), only the node's own keys of the file count.
 
+mod carried_out;
 mod cluster;
 
 use std::fmt;
@@ -18,14 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::time::MissedTickBehavior;
 
-use bayplan_node::event::{Answer, Event};
-use bayplan_node::reconfigure::{ChangedConfig, Shift};
+use bayplan_node::reconfigure::Shift;
 use bayplan_node::status::{ConfigStatus, Status};
 use bayplan_topology::Topology;
 
@@ -276,7 +276,8 @@ impl Reloader {
     /// Reads the file again, and goes on under what it says. Comes back when the containers that have to move have moved.
     ///
     /// # Errors
-    /// There is no file, it has mistakes, or it does not fit the machine; then everything is as it was.
+    /// There is no file, it has mistakes, it does not fit the machine, its types of groups cannot be had, or the runtime has not moved containers for them; then everything is as it
+    /// was.
     pub async fn reload(&self) -> anyhow::Result<ConfigDiff> {
         self.0.parts.ear.reloading();
         let done = self.read_again().await;
@@ -288,7 +289,7 @@ impl Reloader {
     /// What that file would change.
     ///
     /// # Errors
-    /// It has mistakes, or does not fit the machine.
+    /// It has mistakes, does not fit the machine, or its types of groups cannot be had.
     pub(crate) async fn preview(&self, path: &Path, text: &str) -> anyhow::Result<ConfigDiff> {
         let file = ConfigFile::parse(path, text)?;
         let ground = self.0.parts.ground.lock().await;
@@ -306,17 +307,15 @@ impl Reloader {
         let ground = self.0.parts.ground.lock().await;
         check_config_on(&file, path, &ground.topology)?;
         let new = self.known(|known| known.kept.on_node(&file));
-        let changed = new.changed(&ground.topology, &ground.chosen).context("reservedCpus")?;
         // One question: between two the node may have become another one.
-        let asked = self.0.parts.inbox.ask(Event::PreviewStatus(Box::new(changed))).await;
-        let Some(Answer::WhatIf(moves, status)) = asked else { bail!("the daemon is stopping") };
+        let (moves, status) = self.status_under(&new, &ground).await?;
         let diff = ConfigDiff::new(self.changes(&new), moves);
         Ok(WhatIf { format: "bayplan-what-if/1".to_owned(), diff, status: *status })
     }
 
     async fn diff(&self, new: &Config, ground: &Ground) -> anyhow::Result<ConfigDiff> {
         let changes = self.changes(new);
-        let moves = self.shifts(new, ground, Event::PreviewConfig).await?;
+        let moves = self.moves_under(new, ground).await?;
         Ok(ConfigDiff::new(changes, moves))
     }
 
@@ -420,7 +419,7 @@ impl Reloader {
         ground: &mut MutexGuard<'_, Ground>,
     ) -> anyhow::Result<Vec<Shift>> {
         let Inner { parts, log, .. } = &*self.0;
-        let moves = self.shifts(&new, ground, Event::ConfigChanged).await?;
+        let moves = self.carry_out(&new, ground).await?;
         ground.reconfigure(&new);
         parts.runtime.set_limit(new.runtime_timeout);
         let is_other = new.log != parts.live.borrow().log;
@@ -433,19 +432,6 @@ impl Reloader {
         // By the new interval from now on.
         parts.sync_soon.notify_one();
         Ok(moves)
-    }
-
-    async fn shifts(
-        &self,
-        new: &Config,
-        ground: &Ground,
-        event: impl FnOnce(Box<ChangedConfig>) -> Event,
-    ) -> anyhow::Result<Vec<Shift>> {
-        let changed = new.changed(&ground.topology, &ground.chosen).context("reservedCpus")?;
-        match self.0.parts.inbox.ask(event(Box::new(changed))).await {
-            Some(Answer::Shifts(shifts)) => Ok(shifts),
-            _ => bail!("the daemon is stopping"),
-        }
     }
 
     /// From what holds; of what needs a restart, from what the daemon was started with.

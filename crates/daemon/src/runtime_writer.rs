@@ -129,7 +129,7 @@ pub(crate) async fn run_runtime_writer(
             if !stuck.0.is_empty() {
                 metrics.failed("not_let_go");
             }
-            let _gave_up = answer.send(content);
+            let _gave_up = answer.send(content.after_writes(failing.is_empty()));
         }
     }
 }

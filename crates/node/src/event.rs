@@ -76,6 +76,8 @@ pub enum Event {
     MachineChanged(Box<ChangedMachine>),
     /// The configuration is another one.
     ConfigChanged(Box<ChangedConfig>),
+    /// The last change of group types is undone, for this reason: the configuration until then holds again.
+    ConfigTakenBack(Box<ChangedConfig>, String),
     /// Dry run: which containers would be elsewhere if this were the configuration?
     PreviewConfig(Box<ChangedConfig>),
     /// The same, and what would be where.
@@ -231,8 +233,12 @@ pub enum Answer {
         /// Runtime ids of containers with a known pinning and known resources.
         known: BTreeSet<String>,
     },
-    /// To `ConfigChanged` and `PreviewConfig`: containers that are elsewhere.
+    /// To `ConfigChanged`, `ConfigTakenBack` and `PreviewConfig`: containers that are elsewhere.
     Shifts(Vec<Shift>),
+    /// The same, after writes to some containers have failed.
+    ShiftsInDoubt(Vec<Shift>),
+    /// To `ConfigChanged`, `PreviewConfig` and `PreviewStatus`: what of the types of groups cannot be had, each in words. Nothing has changed.
+    NotPossible(Vec<String>),
     /// To `PreviewStatus`: containers that would be elsewhere, and what would be where.
     WhatIf(Vec<Shift>, Box<Status>),
     /// To `PlanMode`.
@@ -253,6 +259,16 @@ pub enum Answer {
     SchedulingClass(Option<String>),
     /// To `Explain`; empty when nothing matches.
     Explanations(Vec<Explanation>),
+}
+
+impl Answer {
+    /// The same after the writes that it waited for, of which some may have failed.
+    pub fn after_writes(self, are_all_made: bool) -> Answer {
+        match self {
+            Answer::Shifts(shifts) if !are_all_made => Answer::ShiftsInDoubt(shifts),
+            other => other,
+        }
+    }
 }
 
 /// Everything that follows from one event.

@@ -197,6 +197,20 @@ impl NodeState {
         step: &mut Step,
     ) -> Replanned {
         let places = self.forms();
+        self.replan_all_from(&places, machine, by, sent_away, now, step)
+    }
+
+    /// The same from these places, which may be earlier ones.
+    pub(crate) fn replan_all_from(
+        &mut self,
+        places: &[(ContainerId, AllocationForm)],
+        machine: ChangedMachine,
+        by: By,
+        sent_away: &BTreeMap<ContainerId, String>,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Replanned {
+        let had = self.forms();
         self.machine = machine.pools.into();
         self.take_claims();
         let mut sent_away = sent_away.clone();
@@ -210,7 +224,9 @@ impl NodeState {
         };
         self.emit(Change::Node(change), step);
         step.notes.extend(machine.notes);
-        self.replan_from(&places, by, &sent_away, now, step)
+        let replanned = self.replan(places, &sent_away, "displaced", now, step);
+        self.emit_elsewhere(&had, by, step);
+        replanned
     }
 
     /// Where all containers are, in the journal's words.
@@ -229,6 +245,17 @@ impl NodeState {
         step: &mut Step,
     ) -> Replanned {
         let replanned = self.replan(places, sent_away, "displaced", now, step);
+        self.emit_elsewhere(places, by, step);
+        replanned
+    }
+
+    /// Tells of containers that are elsewhere than they were.
+    pub(crate) fn emit_elsewhere(
+        &mut self,
+        places: &[(ContainerId, AllocationForm)],
+        by: By,
+        step: &mut Step,
+    ) {
         for (id, had) in places {
             let is_decided_anew =
                 self.containers.get(id).is_some_and(|it| it.touched == self.steps);
@@ -238,7 +265,6 @@ impl NodeState {
                 None => {}
             }
         }
-        replanned
     }
 
     /// Tells of containers that are elsewhere since the start, of which the journal is told apart.
@@ -419,9 +445,15 @@ impl NodeState {
             request.previous = previous;
             match offer(&self.ledger, request) {
                 Ok(offer) => {
-                    let allocation = offer.allocation().clone();
-                    if self.ledger.adopt(request.id, allocation).is_ok() {
-                        self.ledger.move_sharers(offer.moves());
+                    // Those that make room may be the last to share CPUs of it.
+                    let before = (!offer.moves().is_empty()).then(|| self.ledger.clone());
+                    self.ledger.move_sharers(offer.moves());
+                    let is_adopted =
+                        self.ledger.adopt(request.id, offer.allocation().clone()).is_ok();
+                    if !is_adopted && let Some(before) = before {
+                        self.ledger = before;
+                    }
+                    if is_adopted {
                         for made in offer.moves() {
                             self.remember_home(made.container);
                         }

@@ -41,6 +41,7 @@ mod sets_changed;
 mod squeezed;
 mod starting;
 mod step;
+mod taken_back;
 mod together;
 mod turned;
 mod unmet;
@@ -61,6 +62,7 @@ use bayplan_types::{CpuSet, Pinning};
 use bayplan_workload::{RequestRules, Ticket};
 use jiff::{SignedDuration, Timestamp};
 
+use self::taken_back::Earlier;
 use crate::colocation::Colocation;
 use crate::compactor::Compactor;
 use crate::container::Container;
@@ -135,6 +137,8 @@ pub struct NodeState {
     pub(crate) sent: Sent,
     pub(crate) known: Known,
     pub(crate) groups: Groups,
+    /// What was before the last change of group types; `None` after another change.
+    earlier: Option<Box<Earlier>>,
     /// Containers that the runtime made without asking get CPUs of their own once they are found.
     pub(crate) places_unasked: bool,
     /// What was measured of the use of wide vectors.
@@ -177,6 +181,7 @@ impl NodeState {
             sent: Sent::default(),
             known: Known::default(),
             groups: Groups::default(),
+            earlier: None,
             places_unasked: false,
             vectors: VectorWorkloads::default(),
         }

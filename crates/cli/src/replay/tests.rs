@@ -13,7 +13,11 @@ use bayplan_workload::{Admission, CreateOutcome, NewContainer, ResizeOutcome, Re
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
+use expect_test::expect;
+
 use super::*;
+use crate::explain::render;
+use crate::journal::Columns;
 use crate::replay::story::Fate;
 use crate::simulate::replay::new_container;
 use crate::simulate::tests::random_trace;
@@ -233,4 +237,47 @@ fn a_history_may_begin_in_the_middle() {
     assert!(error.to_string().starts_with("this history has no complete snapshot"), "{error}");
     let nowhere = replay(&daemon.told, &Setting::default(), String::new()).unwrap_err().to_string();
     assert!(nowhere.ends_with("name one with --machine"), "{nowhere}");
+}
+
+/// A group is made, grows, shrinks and ends: what the journal tells of its members, what `explain` does of one, and where they are in a replay, as it was and with other types.
+#[test]
+fn the_members_of_a_group_are_told_and_replayed() {
+    let line = "numa:2 l3:1 core:4 pu:2 mem:8";
+    let types = |size: &str| {
+        let web = format!("{{name: web, members: {{namespaces: [default]}}, size: {size}}}");
+        format!("reservedCpus: 0\ngroups:\n- {web}\n")
+    };
+    let mut daemon = Daemon::new(&types("{requests: {min: 1, max: 8}}"), line);
+    daemon.play(&crate::simulate::tests::trace(&["+a B 1000", "+b B 3000"]), false);
+    let explained = daemon.state.explain("default/a/a");
+    let explained: String = explained.iter().map(render).collect();
+    for (id, _) in std::mem::take(&mut daemon.live).into_iter().rev() {
+        daemon.now += SignedDuration::from_secs(1);
+        daemon.step(Event::Ended(id));
+    }
+    assert_eq!(daemon.state.status().groups, []);
+    let told: Vec<Entry> = daemon.told.iter().filter(|it| it.who.is_some()).cloned().collect();
+    let journal = Columns::default().render(&told);
+    let elsewhere = |config: Option<&str>| {
+        let report = replayed(&daemon.told, line, config);
+        let names: Vec<&str> = report.elsewhere().iter().map(|it| it.name.as_str()).collect();
+        names.join(", ")
+    };
+    let list = types(r#"{list: ["4-7,12"]}"#);
+    let replays = [None, Some(&*list)].map(elsewhere).join(" | ");
+    expect![[r#"
+        TIME (UTC)           WHAT    CONTAINER    CPUS     MEMS  WHY
+        1970-01-01 00:00:00  placed  default/a/a  8        0     Burstable, 1 shared of its group; on the CPUs of its group in numa 0; group web[0]
+        1970-01-01 00:00:01  placed  default/b/b  1-2,8-9  0     Burstable, 3 shared of its group; on the CPUs of its group in numa 0; group web[0]
+        1970-01-01 00:00:02  ended   default/b/b  1-2,8-9  0     stopped or removed
+        1970-01-01 00:00:03  ended   default/a/a  2        0     stopped or removed
+
+        default/a/a: on the CPUs of its group in numa 0
+          asked    1 shared of its group
+          decided  1970-01-01T00:00:00Z
+          now      running on CPUs 1-2,8-9, memory nodes 0
+
+         | default/a/a, default/b/b
+    "#]]
+    .assert_eq(&format!("{journal}\n{explained}\n{replays}\n"));
 }

@@ -1,7 +1,7 @@
 //! The kinds of `bayplan_failures_total`. All are there from the start: what appears with its first value cannot be alerted on.
 
 /// A kind, and what has happened; as in `docs/metrics.md`.
-pub(super) const FAILURES: [(&str, &str); 41] = [
+pub(super) const FAILURES: [(&str, &str); 42] = [
     (
         "undecided",
         "no decision in time; what `onFailure` says was done. Or a call could not be read and `onFailure` is `closed`. Or a bug has ended the task that decides, and the call was refused",
@@ -30,6 +30,10 @@ pub(super) const FAILURES: [(&str, &str); 41] = [
     ),
     ("no_capacity", "shares because there was no room for exclusive CPUs (`onNoCapacity`)"),
     ("group", "a group could not be made, or could not have the CPUs that it needs (`groups`)"),
+    (
+        "config_undone",
+        "a change of `groups` was taken back, because the runtime did not take the update of a container",
+    ),
     ("huge_pages", "placed although the machine has too few huge pages"),
     ("not_understood", "an annotation, a label or a cgroup parent"),
     ("no_effect", "an annotation or a label does nothing for a container; `explain` says why"),

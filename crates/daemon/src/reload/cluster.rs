@@ -50,13 +50,17 @@ impl Reloader {
         let mut ground = self.0.parts.ground.lock().await;
         given.check_on(&ground.topology)?;
         let new = self.known(|known| given.on_node(&known.node));
-        let (config, state_dir) = (given.config.clone(), self.0.started.state_dir.clone());
-        let written = blocking(move || match config.is_empty() {
-            true => ClusterConfig::give_up(&state_dir),
-            false => config.keep(&state_dir),
-        });
-        written.await.unwrap_or_else(|| anyhow::bail!("the daemon is stopping"))?;
-        let diff = self.go_on_under(new, &mut ground).await?;
+        let earlier = self.keep(given.config.clone()).await?;
+        let diff = match self.go_on_under(new, &mut ground).await {
+            Ok(diff) => diff,
+            Err(error) => {
+                // A start is not to go on under what does not hold.
+                if let Err(lost) = self.keep(earlier).await {
+                    tracing::error!("the cluster's configuration that holds is not kept: {lost:#}");
+                }
+                return Err(error);
+            }
+        };
         let is_file_good = self.known(|known| {
             known.kept = given;
             known.status.cluster = known.kept.status(&known.node, Timestamp::now());
@@ -64,5 +68,19 @@ impl Reloader {
         });
         self.0.parts.metrics.set_config_file_good(is_file_good);
         Ok(diff)
+    }
+
+    /// Keeps it for the next start; gives what was kept until then, empty where that was nothing that can be read.
+    async fn keep(&self, config: ClusterConfig) -> anyhow::Result<ClusterConfig> {
+        let state_dir = self.0.started.state_dir.clone();
+        let written = blocking(move || {
+            let earlier = ClusterConfig::read(&state_dir).ok().flatten().unwrap_or_default();
+            match config.is_empty() {
+                true => ClusterConfig::give_up(&state_dir)?,
+                false => config.keep(&state_dir)?,
+            }
+            Ok(earlier)
+        });
+        written.await.unwrap_or_else(|| anyhow::bail!("the daemon is stopping"))
     }
 }

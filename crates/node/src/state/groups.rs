@@ -6,6 +6,7 @@
 mod components;
 mod making;
 mod placed;
+mod possible;
 mod seating;
 mod usage;
 

@@ -1,11 +1,13 @@
 //! Another configuration while containers run: the state goes on under it, or a copy does, to say which containers would have to move.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, Pools};
 use jiff::Timestamp;
 
 use super::NodeState;
+use super::taken_back::Earlier;
 use crate::change::{Change, NodeChange};
 use crate::container::Container;
 use crate::event::{Answer, Note, Step};
@@ -13,30 +15,36 @@ use crate::history::By;
 use crate::reconfigure::{ChangedConfig, Shift};
 
 /// Where a container is: its own CPUs, all, and its memory nodes.
-type Place = (String, String, String);
+pub(super) type Place = (String, String, String);
 
 impl NodeState {
-    /// Goes on under another configuration.
+    /// Goes on under another configuration. One with types of groups that cannot be had changes nothing.
     pub(crate) fn config_changed(&mut self, config: ChangedConfig, now: Timestamp) -> Step {
+        self.earlier = None;
+        if self.groups.types == config.groups {
+            return self.go_on_under(config, now);
+        }
+        let mut after = self.clone();
+        let step = after.go_on_under(config, now);
+        let lacking = after.lacks_since(self, &step.notes);
+        if !lacking.is_empty() {
+            return Step::new(Answer::NotPossible(lacking));
+        }
+        after.earlier = Some(Box::new(Earlier::of(self)));
+        *self = after;
+        step
+    }
+
+    /// The same whatever comes of it.
+    pub(super) fn go_on_under(&mut self, config: ChangedConfig, now: Timestamp) -> Step {
         let places = self.places();
         let mut step = Step::new(Answer::Done);
-        let were = self.wanting_reserved(self.ledger.pools());
-        self.rules = config.rules;
-        let are = self.wanting_reserved(&config.machine.pools);
-        let mut sent_away = self.sent_away(&were, &are);
+        let mut sent_away = self.take_rules(&config);
         let are_regrouped = self.groups.types != config.groups;
         if are_regrouped {
-            sent_away.extend(self.change_groups(config.groups));
+            sent_away.extend(self.change_groups(Arc::clone(&config.groups)));
         }
-        self.compactor.reconfigure(config.compaction);
-        self.narrower.reconfigure(config.narrows_memory);
-        self.on_no_capacity = config.on_no_capacity;
-        self.doubt_grace = config.doubt_grace;
-        if *self.origin.config != *config.text {
-            self.origin.config = config.text.into();
-            let reserved = config.machine.pools.reserved();
-            self.emit(Change::Node(NodeChange::Configured { reserved }), &mut step);
-        }
+        self.take_settings(&config, &mut step);
         let not_alone = self.not_alone();
         if config.machine.pools != *self.machine || !sent_away.is_empty() || are_regrouped {
             self.replan_all(config.machine, By::Config, &sent_away, now, &mut step);
@@ -49,6 +57,27 @@ impl NodeState {
         step.answer = Answer::Shifts(shifts);
         step.answers_after_plan = true;
         step
+    }
+
+    /// Takes over its rules; gives containers that come to the reserved CPUs or leave them because of that, and why.
+    pub(super) fn take_rules(&mut self, config: &ChangedConfig) -> BTreeMap<ContainerId, String> {
+        let were = self.wanting_reserved(self.ledger.pools());
+        self.rules = config.rules.clone();
+        let are = self.wanting_reserved(&config.machine.pools);
+        self.sent_away(&were, &are)
+    }
+
+    /// Takes over what moves no container by itself.
+    pub(super) fn take_settings(&mut self, config: &ChangedConfig, step: &mut Step) {
+        self.compactor.reconfigure(config.compaction);
+        self.narrower.reconfigure(config.narrows_memory);
+        self.on_no_capacity = config.on_no_capacity;
+        self.doubt_grace = config.doubt_grace;
+        if *self.origin.config != *config.text {
+            self.origin.config = config.text.as_str().into();
+            let reserved = config.machine.pools.reserved();
+            self.emit(Change::Node(NodeChange::Configured { reserved }), step);
+        }
     }
 
     /// Dry run: which containers would be elsewhere under another configuration.
@@ -95,7 +124,7 @@ impl NodeState {
         sent_away.collect()
     }
 
-    fn places(&self) -> BTreeMap<ContainerId, Place> {
+    pub(super) fn places(&self) -> BTreeMap<ContainerId, Place> {
         let place = |id: &ContainerId| {
             let held = self.ledger.allocation(*id)?;
             let pinning = self.pinning(*id)?;
@@ -107,7 +136,7 @@ impl NodeState {
     }
 
     /// Containers that are no longer where they were.
-    fn shifts(&self, before: &BTreeMap<ContainerId, Place>) -> Vec<Shift> {
+    pub(super) fn shifts(&self, before: &BTreeMap<ContainerId, Place>) -> Vec<Shift> {
         let after = self.places();
         let mut shifts = Vec::new();
         for (id, from) in before {

@@ -101,6 +101,7 @@ impl NodeState {
             Event::Reconnected => self.reconnected(),
             Event::MachineChanged(machine) => self.machine_changed(*machine, now),
             Event::ConfigChanged(config) => self.config_changed(*config, now),
+            Event::ConfigTakenBack(config, why) => self.config_taken_back(*config, why, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),
             Event::PreviewStatus(config) => self.preview_status(*config, now),
             Event::SyncStarted => {

@@ -87,7 +87,14 @@ impl NodeState {
 
     /// Containers that are not in a group of the type that takes them.
     pub(crate) fn misplaced(&mut self) -> BTreeMap<ContainerId, String> {
-        let ids: Vec<ContainerId> = self.containers.keys().copied().collect();
+        self.misplaced_among(self.containers.keys().copied().collect())
+    }
+
+    /// The same of these only.
+    pub(crate) fn misplaced_among(
+        &mut self,
+        ids: Vec<ContainerId>,
+    ) -> BTreeMap<ContainerId, String> {
         let mut misplaced = BTreeMap::new();
         for id in ids {
             let Some(spec) = self.containers.get(&id).map(|it| Arc::clone(&it.spec)) else {
@@ -111,7 +118,7 @@ impl NodeState {
         misplaced
     }
 
-    fn wanted_type(&self, id: ContainerId, spec: &NewContainer) -> Option<String> {
+    pub(super) fn wanted_type(&self, id: ContainerId, spec: &NewContainer) -> Option<String> {
         let (kind, is_named) = self.groups.type_of(spec, &self.rules).ok().flatten()?;
         let (request, _) = self.request(id, spec);
         let is_member = self.groups.members.contains_key(&id);

@@ -122,7 +122,8 @@ fn any_capacity() -> impl Strategy<Value = Capacity> {
 fn any_grouped_op() -> impl Strategy<Value = Op> {
     prop_oneof![
         30 => any_op(),
-        1 => any_types().prop_map(Op::Regroup),
+        2 => any_types().prop_map(Op::Regroup),
+        2 => Just(Op::TakeBack),
         1 => Just(Op::Restart),
         1 => any_milli().prop_map(Op::Used),
     ]

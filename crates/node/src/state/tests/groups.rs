@@ -26,6 +26,7 @@ use crate::groups::{
 };
 use crate::reconfigure::{ChangedConfig, fingerprint};
 use crate::settings::OnNoCapacity;
+use crate::status::Status;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -200,31 +201,68 @@ impl Node {
         sizes.collect::<Vec<_>>().join(", ")
     }
 
-    /// Other types hold from now on; where containers go because of that, as `config diff` says it.
-    fn reload(&mut self, types: &[GroupType]) -> String {
-        self.types = types.into();
+    fn config(&self, types: &Arc<[GroupType]>) -> Box<ChangedConfig> {
         let topology = derive(&parse_machine(self.machine.0).unwrap()).unwrap();
         let reserved = self.machine.1.parse().unwrap();
-        let config = || ChangedConfig {
+        Box::new(ChangedConfig {
             rules: self.state.rules.clone(),
-            groups: Arc::clone(&self.types),
+            groups: Arc::clone(types),
             compaction: CompactionConfig::default(),
             narrows_memory: false,
             on_no_capacity: OnNoCapacity::default(),
             doubt_grace: SignedDuration::ZERO,
             text: String::new(),
             machine: ChangedMachine::new(&topology, self.policy, &reserved),
-        };
-        let (asked, made) = (config(), config());
-        let Answer::Shifts(shifts) = self.step(Event::PreviewConfig(Box::new(asked))) else {
-            unreachable!("no shifts")
-        };
-        let Answer::Shifts(made) = self.step(Event::ConfigChanged(Box::new(made))) else {
-            unreachable!("no shifts")
-        };
-        assert_eq!(shifts, made, "the preview says something else");
-        let shown = shifts.iter().map(|it| format!("{} to {}", it.container, it.cpus_to));
-        shown.collect::<Vec<_>>().join(", ")
+        })
+    }
+
+    /// Other types hold from now on; where containers go because of that, as `config diff` says it. Or why they cannot be had: nothing is changed then.
+    fn reload(&mut self, types: &[GroupType]) -> String {
+        let types = types.into();
+        let before = self.state.clone();
+        let asked = self.step(Event::PreviewConfig(self.config(&types)));
+        match (asked, self.step(Event::ConfigChanged(self.config(&types)))) {
+            (Answer::Shifts(shifts), Answer::Shifts(made)) => {
+                assert_eq!(shifts, made, "the preview says something else");
+                self.types = types;
+                let shown = shifts.iter().map(|it| format!("{} to {}", it.container, it.cpus_to));
+                shown.collect::<Vec<_>>().join(", ")
+            }
+            (Answer::NotPossible(would), Answer::NotPossible(lacking)) => {
+                assert_eq!(would, lacking, "the preview says something else");
+                assert_eq!(self.state.ledger.holdings(), before.ledger.holdings());
+                assert_eq!(self.state.groups.instances, before.groups.instances);
+                assert_eq!(self.state.status(), before.status());
+                self.restart();
+                format!("refused: {}", lacking.join("; "))
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// The last change of types is undone: these hold again.
+    fn take_back(&mut self, types: &[GroupType]) {
+        self.types = types.into();
+        let config = self.config(&self.types);
+        let step = self.state.step(Event::ConfigTakenBack(config, "why".to_owned()), NOW);
+        self.journal.extend(step.records.iter().map(to_line));
+        assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new());
+        let undone = Note::Failure { kind: "config_undone", message: "why".to_owned() };
+        assert!(step.notes.contains(&undone), "{:?}", step.notes);
+        let told = step.history.iter().filter(|it| it.why == "config_undone: why");
+        assert_eq!(told.count(), 1);
+        self.restart();
+    }
+
+    /// The daemon starts under other types, which no start can refuse.
+    fn start_under(&mut self, types: &[GroupType]) {
+        self.types = types.into();
+        let mut again = empty_under(self.policy, self.machine, &self.types);
+        again.rules.clone_from(&self.state.rules);
+        again.restore(replay(&self.journal), NOW);
+        self.journal = again.snapshot_records().iter().map(to_line).collect();
+        self.state = again;
+        self.step(Event::Ping);
     }
 
     /// From its journal: everything is as it was.

@@ -63,6 +63,8 @@ pub(super) enum Op {
     },
     Pause(bool),
     Regroup(Arc<[GroupType]>),
+    /// The last change of types is taken back, if it is the last change of machine and configuration.
+    TakeBack,
     /// Containers have used so much.
     Used(i64),
     /// A minute goes by.

@@ -53,15 +53,25 @@ impl World {
     pub(super) fn configure_as(&mut self, machine: Machine) -> Result<(), TestCaseError> {
         let Some(topology) = machine.topology() else { return Ok(()) };
         let Some(changed) = machine.config(&topology) else { return Ok(()) };
-        let changed = Box::new(changed);
-        let held = self.state.ledger.holdings().clone();
+        let (changed, before) = (Box::new(changed), self.state.clone());
         let would = self.step(Event::PreviewConfig(changed.clone()));
-        prop_assert_eq!(self.state.ledger.holdings(), &held);
+        prop_assert_eq!(self.state.ledger.holdings(), before.ledger.holdings());
         let did = self.step(Event::ConfigChanged(changed.clone()));
-        let (Answer::Shifts(would), Answer::Shifts(did)) = (would, did) else {
-            panic!("no answer");
-        };
-        prop_assert_eq!(would, did);
+        match (would, did) {
+            (Answer::Shifts(would), Answer::Shifts(did)) => prop_assert_eq!(would, did),
+            (Answer::NotPossible(would), Answer::NotPossible(did)) => {
+                prop_assert_eq!(would, did);
+                prop_assert_eq!(self.state.ledger.holdings(), before.ledger.holdings());
+                prop_assert_eq!(&self.state.groups.types, &before.groups.types);
+                return self.start_under(machine);
+            }
+            other => panic!("{other:?}"),
+        }
+        self.earlier = None;
+        if machine.types != self.machine.types {
+            self.check_taken_back(&before, &topology)?;
+            self.earlier = Some(self.machine.clone());
+        }
         self.machine = machine;
         let mut copy = self.state.clone();
         let again = copy.step(Event::ConfigChanged(changed), Timestamp::UNIX_EPOCH);
@@ -69,6 +79,52 @@ impl World {
         prop_assert!(matches!(again.answer, Answer::Shifts(shifts) if shifts.is_empty()));
         prop_assert_eq!(copy.ledger.holdings(), self.state.ledger.holdings());
         prop_assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new());
+        Ok(())
+    }
+
+    /// However much has happened since.
+    pub(super) fn take_back(&mut self) -> Result<(), TestCaseError> {
+        let Some(machine) = self.earlier.take() else { return Ok(()) };
+        let topology = machine.topology().unwrap();
+        let config = Box::new(machine.config(&topology).unwrap());
+        self.machine = machine;
+        self.step(Event::ConfigTakenBack(config, "why".to_owned()));
+        prop_assert_eq!(&self.state.groups.types, &self.machine.types);
+        prop_assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new());
+        Ok(())
+    }
+
+    /// On a copy: undone at once, a change leaves everything as it was `before`, and the journal has it so.
+    fn check_taken_back(
+        &self,
+        before: &NodeState,
+        topology: &Topology,
+    ) -> Result<(), TestCaseError> {
+        let earlier = Box::new(self.machine.config(topology).unwrap());
+        let mut copy = self.state.clone();
+        let step = copy.step(Event::ConfigTakenBack(earlier, "why".to_owned()), self.now);
+        prop_assert_eq!(check_ledger(&copy.ledger), Vec::<String>::new());
+        prop_assert_eq!(copy.ledger.holdings(), before.ledger.holdings());
+        prop_assert_eq!(&copy.groups.instances, &before.groups.instances);
+        prop_assert_eq!(&copy.groups.members, &before.groups.members);
+        let mut journal = self.journal.clone();
+        journal.extend(step.records.iter().map(to_line));
+        let mut again = fresh(&self.machine);
+        again.restore(replay(&journal), self.now);
+        prop_assert_eq!(again.ledger.holdings(), before.ledger.holdings());
+        prop_assert_eq!(&again.groups.instances, &before.groups.instances);
+        Ok(())
+    }
+
+    /// The daemon starts anew with types that it has refused while it ran; no start can refuse them.
+    fn start_under(&mut self, machine: Machine) -> Result<(), TestCaseError> {
+        self.machine = machine;
+        let mut again = fresh(&self.machine);
+        again.restore(replay(&self.journal), self.now);
+        prop_assert_eq!(check_ledger(&again.ledger), Vec::<String>::new());
+        self.begin_anew(again);
+        // Groups that are always there are made with the first event.
+        self.step(Event::Ping);
         Ok(())
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Pending {
 
 pub(super) struct World {
     pub(super) machine: Machine,
+    /// As it was before the last change of group types; `None` after another change and after a restart.
+    pub(super) earlier: Option<Machine>,
     pub(super) online: CpuSet,
     pub(super) state: NodeState,
     pub(super) journal: Vec<String>,
@@ -65,6 +67,7 @@ impl World {
             state: fresh(&machine),
             online: machine.topology().unwrap().cpus().clone(),
             machine,
+            earlier: None,
             journal: Vec::new(),
             journaled: BTreeMap::new(),
             journaled_groups: BTreeMap::new(),
@@ -198,6 +201,7 @@ impl World {
             Op::Regroup(types) => {
                 self.configure_as(Machine { types, ..self.machine.clone() })?;
             }
+            Op::TakeBack => self.take_back()?,
             Op::Used(milli) => self.use_cpus(milli),
             Op::SetMode(mode) => {
                 self.owners = self.owners();
@@ -250,6 +254,7 @@ impl World {
     pub(super) fn change(&mut self, machine: Machine) -> Result<(), TestCaseError> {
         let Some(topology) = machine.topology() else { return Ok(()) };
         let changed = machine.changed().unwrap();
+        self.earlier = None;
         let mut killed = fresh(&machine);
         // Sizes that follow use are measured anew by the first look after a start.
         killed.groups.followed.clone_from(&self.state.groups.followed);
@@ -535,11 +540,18 @@ impl World {
         prop_assert_eq!(third.ledger.holdings(), self.state.ledger.holdings());
         prop_assert_eq!(third.mode, self.state.mode);
 
+        self.begin_anew(again);
+        Ok(())
+    }
+
+    /// Goes on with a state that was read from the journal.
+    pub(super) fn begin_anew(&mut self, again: NodeState) {
         // What was turned is turned back when the kernel has been asked.
         let is_turned = |id: &ContainerId| self.state.pinning(*id) != again.pinning(*id);
         let turned = self.state.by_runtime_id.iter().filter(|(_, id)| is_turned(id));
         self.wrong.extend(turned.map(|(runtime_id, _)| runtime_id.clone()));
         self.state = again;
+        self.earlier = None;
         (self.journal, self.journaled) = (Vec::new(), BTreeMap::new());
         self.journaled_groups.clear();
         self.note_records(&self.state.snapshot_records());
@@ -549,7 +561,6 @@ impl World {
         let cut_off = self.updates.drain(..).map(|(id, ..)| id);
         self.wrong.extend(cut_off.filter(|id| self.real.contains_key(id)));
         (self.basis, self.view) = (None, None);
-        Ok(())
     }
 }
 

@@ -65,8 +65,17 @@ fn one_that_found_its_group_full_stays_where_it_is() {
     node.step(Event::Ended("n/x/c".to_owned()));
     let shown = node.shown();
     assert_eq!(shown, "  web[0] : 7, n/z/c on 7\n  shop/a/c on 6,14\n");
-    assert_eq!(node.reload(&[full(of_namespaces("shop"))]), "");
+    let types = [full(of_namespaces("shop"))];
+    assert_eq!(
+        node.reload(&types),
+        "refused: shop/a/c: no group of `web` has room; web[0]: it has 1 containers already"
+    );
+    node.start_under(&types);
     assert_eq!(node.shown(), shown);
+    // It was outside before, so it is no reason to refuse types that change something else.
+    let cpu_class = Some("slow".to_owned());
+    let other = GroupType { cpu_class, ..full(of_namespaces("shop")) };
+    assert_eq!(node.reload(&[other]), "");
     for _ in 0..2 {
         node.restart();
         assert_eq!(node.shown(), shown);
@@ -84,7 +93,7 @@ fn one_that_found_its_group_full_stays_outside_when_the_daemon_starts_with_room_
     let mut node = started(N4C16, &[one(Members::default())]);
     node.create(&["n/z/c", "100", "bayplan.dev/group=web"]);
     node.create(&["shop/a/c", "2000", "Guaranteed"]);
-    assert_eq!(node.reload(&[one(of_namespaces("shop"))]), "");
+    node.start_under(&[one(of_namespaces("shop"))]);
     node.step(Event::Ended("n/z/c".to_owned()));
     let shown = node.shown();
     assert_eq!(shown, "  web[0] : 7\n  shop/a/c on 1,9\n");
@@ -152,7 +161,10 @@ fn a_group_follows_the_share_that_a_member_has_of_its_pod() {
 fn slots_of_which_some_are_taken_are_there_as_far_as_they_can_be() {
     let mut node = started(N4C16, &[]);
     node.create(&["n/x/c", "2000", "Guaranteed"]);
-    node.reload(&[slots(&["1,9", "2,10"])]);
+    let types = [slots(&["1,9", "2,10"])];
+    let told = "refused: exclusive[0] would have 2 CPUs and is to have 4: CPUs 1,9 are another container's";
+    assert_eq!(node.reload(&types), told);
+    node.start_under(&types);
     let words = ["n/a/c", "0", "bayplan.dev/group=exclusive"];
     assert_eq!(node.create(&words), "on 2,10");
     node.step(Event::Ended("n/x/c".to_owned()));

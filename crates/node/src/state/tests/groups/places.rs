@@ -334,8 +334,9 @@ fn a_group_of_loads_keeps_the_cpus_that_it_could_have() {
         node.create(&["n/b/c", "6000", "bayplan.dev/group=avx"]),
         node.resize("n/a/c", 6000),
         node.reload(&[with(7)]),
-        node.shown(),
     ];
+    node.start_under(&[with(7)]);
+    told.push(node.shown());
     node.restart();
     node.step(Event::Ended("n/x/c".to_owned()));
     told.push(node.shown());
@@ -346,7 +347,7 @@ fn a_group_of_loads_keeps_the_cpus_that_it_could_have() {
         on 2
         bayplan: n/b/c refused: no group of `avx` has room; a new avx: needs 6 exclusive CPUs; it can have 2
         bayplan: n/a/c refused: its group avx[0] cannot be fitted: needs 6 exclusive CPUs; it can have 3
-        n/a/c to 2-3,10, n/y/c to 11
+        refused: avx[0] would have 3 CPUs and is to have 7
           avx[0] : 2-3,10, n/a/c on 2-3,10
           n/x/c on 1,4-9,12-15
           n/y/c on 11

@@ -1,0 +1,141 @@
+//! Whether types of groups can be had while these containers run. In: the state under them, and the state before. Out: what cannot be had, in words.
+//!
+//! Only what the change brings about counts: a container that was outside of its group before, and a group that was short of CPUs, are no reason to refuse one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bayplan_allocator::ContainerId;
+use bayplan_types::MilliCpu;
+
+use crate::event::Note;
+use crate::groups::{GroupType, Size};
+use crate::state::NodeState;
+
+/// So many are told; the others are counted.
+const SHOWN_MAX: usize = 5;
+
+/// Ends what is told of a container that lost its own CPUs; here it is only about to.
+const SHARES: &str = "; it shares from now on";
+
+/// A container that is in no group of the type that takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outside {
+    /// A type takes it.
+    Of(String),
+    /// Its pod names one that it may not name, in words.
+    Refused(String),
+}
+
+impl NodeState {
+    /// What this state lacks of its types that it did not lack `before`, and what `notes` say that containers have lost. Nothing while no container is to be placed, and none
+    /// is known.
+    pub(crate) fn lacks_since(&self, before: &NodeState, notes: &[Note]) -> Vec<String> {
+        if !self.is_placing() || self.known.is_partial() {
+            return Vec::new();
+        }
+        let were = before.outside();
+        let are = self.outside();
+        let new = are.into_iter().filter(|(id, it)| were.get(id) != Some(it)).collect();
+        let mut lacking = self.missing_groups(before);
+        lacking.extend(self.short_groups(before));
+        lacking.extend(self.lost_places(&new, notes));
+        lacking.extend(new.iter().map(|(id, outside)| self.why_outside(*id, outside)));
+        let more = lacking.len().saturating_sub(SHOWN_MAX);
+        lacking.truncate(SHOWN_MAX);
+        lacking.extend((more > 0).then(|| format!("and {more} more")));
+        lacking
+    }
+
+    /// Every container that is in no group of the type that takes it.
+    fn outside(&self) -> BTreeMap<ContainerId, Outside> {
+        let outside = self.containers.iter().filter_map(|(id, container)| {
+            if let Err(why) = self.groups.type_of(&container.spec, &self.rules) {
+                return Some((*id, Outside::Refused(why)));
+            }
+            let wanted = self.wanted_type(*id, &container.spec)?;
+            let member = self.groups.members.get(id);
+            let is = member.and_then(|it| self.groups.kind_of(it.group));
+            let is_there = is.is_some_and(|it| it.name == wanted);
+            (!is_there).then_some((*id, Outside::Of(wanted)))
+        });
+        outside.collect()
+    }
+
+    /// As its creation would be refused now.
+    fn why_outside(&self, id: ContainerId, outside: &Outside) -> String {
+        let name = self.containers.get(&id).map(|it| it.full_name()).unwrap_or_default();
+        let kind = match outside {
+            Outside::Refused(why) => return format!("{name}: {why}"),
+            Outside::Of(kind) => kind,
+        };
+        let mut tried = self.clone();
+        let held = tried.ledger.lift(id).map(|it| it.exclusive).unwrap_or_default();
+        let spec = self.containers.get(&id).map(|it| Arc::clone(&it.spec));
+        let refused = spec.and_then(|spec| tried.fit_newcomer(id, &spec, &held).err());
+        let why = refused.unwrap_or_else(|| format!("no group of `{kind}` had room for it"));
+        format!("{name}: {why}")
+    }
+
+    /// Containers that had to share instead of owning CPUs, or to be given up; those are left out of which more is said elsewhere.
+    fn lost_places(&self, outside: &BTreeMap<ContainerId, Outside>, notes: &[Note]) -> Vec<String> {
+        let is_told = |message: &str| {
+            let mut names =
+                outside.keys().filter_map(|id| Some(self.containers.get(id)?.full_name()));
+            names.any(|name| message.starts_with(&format!("{name}: ")))
+        };
+        let lost = notes.iter().filter_map(|note| match note {
+            Note::Failure { kind: "displaced", message } => {
+                Some(message.trim_end_matches(SHARES).to_owned())
+            }
+            Note::Released { container, why } => Some(format!("{container}: {why}")),
+            _ => None,
+        });
+        lost.filter(|message| !is_told(message)).collect()
+    }
+
+    /// Types of which fewer groups are there than always are to be.
+    fn missing_groups(&self, before: &NodeState) -> Vec<String> {
+        let missing = |state: &NodeState, kind: &GroupType| {
+            state.groups.of_kind(&kind.name).count() < kind.always()
+        };
+        let was_so = |kind: &GroupType| {
+            before.groups.kind(&kind.name) == Some(kind) && missing(before, kind)
+        };
+        let types = self.groups.types.iter();
+        let lacking = types.filter(|kind| missing(self, kind) && !was_so(kind)).map(|kind| {
+            let (is, always) = (self.groups.of_kind(&kind.name).count(), kind.always());
+            let made = self.clone().make_whole(kind, String::new(), MilliCpu::ZERO);
+            let why = made.err().unwrap_or_else(|| "there was no room".to_owned());
+            format!("`{}`: {is} of at least {always} groups can be had: {why}", kind.name)
+        });
+        lacking.collect()
+    }
+
+    /// Groups that have fewer CPUs than they are to have. A domain has what of it is open when it is made, so that is no reason.
+    fn short_groups(&self, before: &NodeState) -> Vec<String> {
+        let short = self.groups.short.difference(&before.groups.short);
+        let short = short.filter_map(|id| {
+            let kind = self.groups.kind_of(*id)?;
+            let has = self.ledger.group_cpus(*id);
+            let (needed, why) = match &kind.size {
+                Size::Domain(_) => return None,
+                Size::List(_) => {
+                    let whole = self.whole_of(*id)?;
+                    let lacking = whole.difference(&has);
+                    (whole.len(), Some(format!("CPUs {lacking} are another container's")))
+                }
+                Size::Requests { .. } | Size::Fixed(_) => {
+                    let needed = self.groups.needed(*id, Some(has.len())).ok()??;
+                    // One that grows CPU by CPU has all that it could have.
+                    let refused = self.clone().fit(*id).err();
+                    (needed, refused.filter(|_| !kind.overloads()))
+                }
+            };
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+            let name = self.group_name(*id);
+            Some(format!("{name} would have {} CPUs and is to have {needed}{why}", has.len()))
+        });
+        short.collect()
+    }
+}
