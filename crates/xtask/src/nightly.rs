@@ -15,7 +15,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, cluster (the agent with a real API server) and cluster-newest (with a newer one), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, kubelet-nri (the same with Bayplan as containerd's plugin), cluster (the agent with a real API server) and cluster-newest (with a newer one), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -137,6 +137,8 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.push(script("critest", &["--side-by-side"]));
     parts.push(script("clients", &[]));
     parts.push(script("kubelet", &[]));
+    let plugin = script("kubelet", &["--front-end", "nri", "--kubernetes", "1.34"]);
+    parts.push(Part { name: "kubelet-nri".to_owned(), ..plugin });
     parts.push(Part::new("cluster-build", Command::new(workspace().join("tests/cluster/build"))));
     parts.extend(cluster_parts());
     parts.extend(crowd_and_switch());
