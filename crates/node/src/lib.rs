@@ -27,6 +27,7 @@ pub mod compactor;
 mod container;
 pub mod criteria;
 pub mod decision;
+mod earlier;
 pub mod event;
 pub mod facts_form;
 pub mod found;

@@ -62,11 +62,11 @@ use bayplan_types::{CpuSet, Pinning};
 use bayplan_workload::{RequestRules, Ticket};
 use jiff::{SignedDuration, Timestamp};
 
-use self::taken_back::Earlier;
 use crate::colocation::Colocation;
 use crate::compactor::Compactor;
 use crate::container::Container;
 use crate::decision::Gone;
+use crate::earlier::Earlier;
 use crate::groups::Groups;
 use crate::known::Known;
 use crate::mode::Mode;

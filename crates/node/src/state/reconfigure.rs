@@ -7,7 +7,6 @@ use bayplan_allocator::{ContainerId, Pools};
 use jiff::Timestamp;
 
 use super::NodeState;
-use super::taken_back::Earlier;
 use crate::change::{Change, NodeChange};
 use crate::container::Container;
 use crate::event::{Answer, Note, Step};
@@ -30,7 +29,7 @@ impl NodeState {
         if !lacking.is_empty() {
             return Step::new(Answer::NotPossible(lacking));
         }
-        after.earlier = Some(Box::new(Earlier::of(self)));
+        after.earlier = Some(Box::new(self.to_earlier()));
         *self = after;
         step
     }

@@ -7,14 +7,12 @@ use std::sync::Arc;
 
 use bayplan_allocator::ContainerId;
 use bayplan_types::CpuSet;
-use bayplan_workload::NewContainer;
 use jiff::Timestamp;
 
 use super::NodeState;
 use crate::change::{Change, GroupChange};
-use crate::decision::Decision;
+use crate::earlier::{Earlier, EarlierPlace};
 use crate::event::{Answer, Step};
-use crate::groups::Groups;
 use crate::history::By;
 use crate::reconfigure::ChangedConfig;
 use crate::record::AllocationForm;
@@ -24,34 +22,18 @@ const BACK: &str = "; its earlier place counts again: the change of `groups` was
 
 type Places = Vec<(ContainerId, AllocationForm)>;
 
-/// Groups and places before a change of group types.
-#[derive(Clone, Debug)]
-pub(crate) struct Earlier {
-    groups: Groups,
-    places: BTreeMap<ContainerId, EarlierPlace>,
-}
-
-/// Where a container was, and for which resources.
-#[derive(Clone, Debug)]
-struct EarlierPlace {
-    form: AllocationForm,
-    spec: Arc<NewContainer>,
-    decision: Decision,
-}
-
-impl Earlier {
-    pub(crate) fn of(state: &NodeState) -> Earlier {
+impl NodeState {
+    /// Groups and places as they are.
+    pub(crate) fn to_earlier(&self) -> Earlier {
         let place = |(id, form): (ContainerId, AllocationForm)| {
-            let container = state.containers.get(&id)?;
+            let container = self.containers.get(&id)?;
             let (spec, decision) = (Arc::clone(&container.spec), container.decision.clone());
             Some((id, EarlierPlace { form, spec, decision }))
         };
-        let places = state.forms().into_iter().filter_map(place).collect();
-        Earlier { groups: state.groups.clone(), places }
+        let places = self.forms().into_iter().filter_map(place).collect();
+        Earlier { groups: self.groups.clone(), places }
     }
-}
 
-impl NodeState {
     /// Goes on under the configuration that held before the last change of group types, which is undone for this reason.
     pub(crate) fn config_taken_back(
         &mut self,
