@@ -252,7 +252,7 @@ const ROUTES: [Route; 36] = [
         path: "/api/v1/config/diff",
         parameters: "`name`: what to call the file in messages; the body is the file",
         reach: Reach::Socket,
-        answer: "`bayplan-config-diff/1`: what this configuration would change; 422 and its mistakes where it cannot be used",
+        answer: "`bayplan-config-diff/1`: what this configuration would change; 422 and its mistakes, or what of its types of groups cannot be had, where it cannot be used",
         handler: || post(configuration::diff_config),
     },
     Route {
@@ -260,7 +260,7 @@ const ROUTES: [Route; 36] = [
         path: "/api/v1/config/reload",
         parameters: "",
         reach: Reach::Socket,
-        answer: "`bayplan-config-diff/1`, after the change: what the file has changed; 422 and its mistakes where it cannot be used",
+        answer: "`bayplan-config-diff/1`, after the change: what the file has changed; 422 and its mistakes, what of its types of groups cannot be had, or which container the runtime has not moved for them, where it cannot be used",
         handler: || post(configuration::reload_config),
     },
     Route {
