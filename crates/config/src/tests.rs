@@ -126,6 +126,9 @@ fn directories_in_containers_are_absolute_and_each_is_named_once() {
 fn what_the_daemon_cannot_turn_cannot_be_forbidden() {
     let config = parse_config(Path::new("f"), "rebalance: {forbid: [move-owner, idle]}").unwrap();
     assert_eq!(config.rebalance.forbidden, [Knob::Idle, Knob::MoveOwner].into());
+    let names = KNOBS.map(Knob::name).join(", ");
+    let row = table::find("rebalance.forbid").unwrap();
+    assert!(row.text.ends_with(&format!("some of {names}.")), "{}", row.text);
     check(
         "rebalance:\n  forbid: [weight, idle, frequency]\n",
         expect![[r#"

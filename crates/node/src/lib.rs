@@ -36,7 +36,7 @@ pub mod history;
 pub mod huge_pages;
 pub mod known;
 pub mod mode;
-mod names;
+pub mod names;
 pub mod narrowing;
 mod note;
 pub mod occupancy;

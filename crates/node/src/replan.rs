@@ -25,7 +25,7 @@ use jiff::Timestamp;
 
 use crate::change::{Change, NodeChange};
 use crate::container::{Container, Phase};
-use crate::decision::Decision;
+use crate::decision::{Decision, SHARES};
 use crate::event::{Answer, ChangedMachine, Note, Step};
 use crate::history::By;
 use crate::record::{AllocationForm, Elsewhere, Live};
@@ -174,8 +174,9 @@ impl NodeState {
         let (before, cpus) = (self.machine.cpus(), machine.pools.cpus());
         let not_alone = self.not_alone();
         self.origin.machine.clone_from(&machine.files);
+        let places = self.forms();
         let Replanned { moved, displaced } =
-            self.replan_all(machine, By::Machine, &BTreeMap::new(), now, &mut step);
+            self.replan_all(&places, machine, By::Machine, &BTreeMap::new(), now, &mut step);
         self.note_not_alone(&not_alone, &mut step);
         step.notes.push(Note::MachineChanged {
             came: cpus.difference(&before).to_string(),
@@ -187,21 +188,8 @@ impl NodeState {
         step
     }
 
-    /// All containers on these pools. One that is sent away may not stay, for the reason that is given; nor one outside of its group where the machine is another one.
+    /// All containers on these pools, from these places: those that they have, or earlier ones. One that is sent away may not stay, for the reason that is given; nor one outside of its group where the machine is another one.
     pub(crate) fn replan_all(
-        &mut self,
-        machine: ChangedMachine,
-        by: By,
-        sent_away: &BTreeMap<ContainerId, String>,
-        now: Timestamp,
-        step: &mut Step,
-    ) -> Replanned {
-        let places = self.forms();
-        self.replan_all_from(&places, machine, by, sent_away, now, step)
-    }
-
-    /// The same from these places, which may be earlier ones.
-    pub(crate) fn replan_all_from(
         &mut self,
         places: &[(ContainerId, AllocationForm)],
         machine: ChangedMachine,
@@ -422,7 +410,7 @@ impl NodeState {
                 self.release(seat.id, "it has no place on this machine", now, step);
                 return Found::Displaced;
             }
-            outcome.push_str("; it shares from now on");
+            outcome.push_str(SHARES);
             step.fail(kind, format!("{name}: {outcome}"));
         }
         self.remember_home(seat.id);

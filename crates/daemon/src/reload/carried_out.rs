@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use bayplan_node::event::{Answer, Event};
+use bayplan_node::names::list_names;
 use bayplan_node::reconfigure::{ChangedConfig, Shift};
 use bayplan_node::status::{ContainerStatus, Status};
 use tokio::time::Instant;
@@ -20,8 +21,6 @@ use crate::reload::Reloader;
 const PATIENCE: Duration = Duration::from_secs(6);
 /// How often it is looked whether they have moved.
 const LOOK: Duration = Duration::from_millis(250);
-/// Containers that are named, at most.
-const NAMES_SHOWN_MAX: usize = 3;
 
 impl Reloader {
     /// Has the node go on under it. Comes back when the containers that have to move have moved.
@@ -45,7 +44,7 @@ impl Reloader {
         }
         let why = format!(
             "the runtime has not moved {}, so the change of `groups` was taken back; `bayplan config reload` tries it again",
-            shown(&held)
+            list_names(held)
         );
         let earlier = |config| Event::ConfigTakenBack(config, why.clone());
         self.ask_for(&self.live(), ground, earlier).await?;
@@ -124,13 +123,5 @@ fn why_not(answer: Answer) -> anyhow::Error {
             anyhow!("`groups` cannot be changed to this now: {}", lacking.join("; "))
         }
         _ => anyhow!("the daemon is stopping"),
-    }
-}
-
-fn shown(names: &[String]) -> String {
-    let listed: Vec<&str> = names.iter().take(NAMES_SHOWN_MAX).map(String::as_str).collect();
-    match names.len() - listed.len() {
-        0 => listed.join(", "),
-        more => format!("{} and {more} more", listed.join(", ")),
     }
 }

@@ -1,7 +1,7 @@
 //! CPUs that another component has chosen for a pod, in the state. In: what the pods say. Out: pools without these CPUs, and which containers have to
 //! move for that. Which they are: `claims.rs` of the crate.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, Request, plan_way};
 use bayplan_types::{CpuSet, MilliCpu, QosClass};
@@ -14,24 +14,12 @@ use crate::claims::{Claim, shown_cpus};
 use crate::container::Container;
 use crate::event::{Answer, Step};
 use crate::history::By;
-
-/// Containers that are named in a message.
-const NAMES_SHOWN_MAX: usize = 3;
+use crate::names::list_names;
 
 /// Also of a sandbox that was replaced.
 fn is_same_pod(one: &Pod, other: &Pod) -> bool {
     let is_named_alike = (&one.namespace, &one.name) == (&other.namespace, &other.name);
     one.is(other) || (!one.name.is_empty() && is_named_alike)
-}
-
-fn list_names(names: impl Iterator<Item = String>) -> String {
-    let names: BTreeSet<String> = names.collect();
-    let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
-    let listed: Vec<String> = names.into_iter().take(NAMES_SHOWN_MAX).collect();
-    match more {
-        0 => listed.join(", "),
-        more => format!("{} and {more} more", listed.join(", ")),
-    }
 }
 
 impl NodeState {

@@ -46,7 +46,8 @@ impl NodeState {
         self.take_settings(&config, &mut step);
         let not_alone = self.not_alone();
         if config.machine.pools != *self.machine || !sent_away.is_empty() || are_regrouped {
-            self.replan_all(config.machine, By::Config, &sent_away, now, &mut step);
+            let places = self.forms();
+            self.replan_all(&places, config.machine, By::Config, &sent_away, now, &mut step);
         }
         self.note_not_alone(&not_alone, &mut step);
         // Groups that the new types want more, fewer or other CPUs for move containers, too.

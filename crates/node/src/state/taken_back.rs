@@ -53,7 +53,7 @@ impl NodeState {
         self.take_settings(&config, &mut step);
         let not_alone = self.not_alone();
         let (seated, anew) = self.with_earlier(places);
-        self.replan_all_from(&seated, config.machine, By::Config, &sent_away, now, &mut step);
+        self.replan_all(&seated, config.machine, By::Config, &sent_away, now, &mut step);
         if !anew.is_empty() {
             let had = self.forms();
             self.seat_anew(&anew, "its CPUs are another container's again", now, &mut step);

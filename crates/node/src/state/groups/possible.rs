@@ -8,15 +8,13 @@ use std::sync::Arc;
 use bayplan_allocator::ContainerId;
 use bayplan_types::MilliCpu;
 
+use crate::decision::SHARES;
 use crate::event::Note;
 use crate::groups::{GroupType, Size};
 use crate::state::NodeState;
 
 /// So many are told; the others are counted.
 const SHOWN_MAX: usize = 5;
-
-/// Ends what is told of a container that lost its own CPUs; here it is only about to.
-const SHARES: &str = "; it shares from now on";
 
 /// A container that is in no group of the type that takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +84,7 @@ impl NodeState {
         };
         let lost = notes.iter().filter_map(|note| match note {
             Note::Failure { kind: "displaced", message } => {
+                // Here it is only about to.
                 Some(message.trim_end_matches(SHARES).to_owned())
             }
             Note::Released { container, why } => Some(format!("{container}: {why}")),
