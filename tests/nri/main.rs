@@ -6,6 +6,8 @@ mod chaos;
 mod conflict;
 mod life;
 mod rounds;
+mod trace;
+mod transcript;
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -71,6 +73,11 @@ fn containerd_is_killed_and_the_plugin_registers_again() {
 #[test]
 fn after_every_round_of_trouble_each_container_has_what_it_asked_for_and_nothing_has_moved() {
     on_node(rounds::play).unwrap();
+}
+
+#[test]
+fn what_containerd_tells_and_is_answered_is_as_written_down() {
+    on_node(trace::is_as_written_down).unwrap();
 }
 
 #[test]

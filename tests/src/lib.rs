@@ -10,6 +10,7 @@ pub mod daemon;
 pub mod disk;
 mod image;
 pub mod node;
+pub mod nri_relay;
 pub mod process;
 pub mod prometheus;
 pub mod release;
