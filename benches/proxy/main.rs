@@ -7,13 +7,17 @@
 //!
 //! ```text
 //! cargo bench -p bayplan-benches --bench proxy [-- --runs N] [--rounds N] [--idle SECONDS] [--bayplan PROGRAM] [--no-go]
+//! cargo bench -p bayplan-benches --bench proxy -- --beside 0,100,250,500 [--runs N] [--rounds N] [--bayplan PROGRAM]
 //! ```
+//!
+//! With `--beside` only creations and starts are measured, with so many containers there.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up should stop")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 #![allow(clippy::print_stderr, reason = "and how far it is")]
 
 mod go_proxy;
+mod growth;
 mod load;
 mod process;
 mod spread;
@@ -22,6 +26,7 @@ mod ways;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use growth::Growth;
 use load::{Call, Figures, measure};
 use process::Process;
 use spread::Spread;
@@ -51,20 +56,31 @@ fn main() {
     };
     let option = |name, default: u64| named(name).map_or(default, |value| value.parse().unwrap());
     let is_without_go = arguments.iter().any(|argument| argument == "--no-go");
-    let runs = option("--runs", 3);
+    let (runs, rounds) = (option("--runs", 3), option("--rounds", 20));
+    // cargo runs this in the directory of its package, and paths are meant from that of the workspace.
+    let program = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(named("--bayplan").unwrap_or(ways::UNDER_BENCH));
+    let tokio = tokio::runtime::Runtime::new().unwrap();
+    if let Some(counts) = named("--beside") {
+        let beside: Vec<usize> = counts.split(',').map(|count| count.parse().unwrap()).collect();
+        let mut growth = Growth::default();
+        for number in 1..=runs {
+            eprintln!("run {number} of {runs}");
+            tokio.block_on(growth.run(&program, &beside, rounds));
+        }
+        return growth.print();
+    }
     let plan = Plan {
-        // cargo runs this in the directory of its package, and paths are meant from that of the workspace.
-        program: Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("..")
-            .join(named("--bayplan").unwrap_or(ways::UNDER_BENCH)),
-        rounds: option("--rounds", 20),
+        program,
+        rounds,
         idle: Duration::from_secs(option("--idle", 30)),
         go_proxy: if is_without_go { None } else { go_proxy::build() },
     };
     let mut table = Table::default();
     for number in 1..=runs {
         eprintln!("run {number} of {runs}");
-        tokio::runtime::Runtime::new().unwrap().block_on(run(&plan, &mut table));
+        tokio.block_on(run(&plan, &mut table));
     }
     table.print();
 }

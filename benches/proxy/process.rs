@@ -17,7 +17,7 @@ impl Process {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let started = Instant::now();
         while UnixStream::connect(socket).await.is_err() {
-            assert!(started.elapsed() < Duration::from_secs(20), "nobody at {}", socket.display());
+            assert!(started.elapsed() < Duration::from_secs(20), "no process listens at {}", socket.display());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Process(child)
@@ -55,8 +55,14 @@ impl Process {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Drop for Process {
-    /// Asks it to end, because a program that counts where its calls go writes that down at its end.
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Process {
+    /// Asks it to end, because a program that counts where its calls go writes that down at its end.
+    pub(crate) fn end(&mut self) {
         let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap());
         // It may have ended already.
         let _asked = kill(pid, Signal::SIGTERM);

@@ -40,6 +40,7 @@ pub(crate) struct Ways {
     pub(crate) go_process: Option<Process>,
     /// From the start of bayplan's process to the answer to its first call.
     pub(crate) start_ms: f64,
+    config: PathBuf,
     _runtimes: [Process; 2],
     _dir: TempDir,
 }
@@ -54,13 +55,7 @@ impl Ways {
         let runtimes = [runtime(&path("direct.sock")).await, runtime(&path("runtime.sock")).await];
         let config = write_config(dir.path());
         let bayplan = way("bayplan", "bayplan.sock", false);
-        let started = Instant::now();
-        let mut command = Command::new(program);
-        command.args(["run", "--config"]).arg(config).env("BAYPLAN_LOG", "error");
-        command.envs(ENVIRONMENT);
-        let bayplan_process = Process::start(&mut command, &bayplan.socket).await;
-        bayplan.kubelet().version().await.unwrap();
-        let start_ms = started.elapsed().as_secs_f64() * 1000.0;
+        let (bayplan_process, start_ms) = launch(program, &config, &bayplan).await;
         let (mut go, mut go_process) = (None, None);
         if let Some(binary) = go_proxy {
             let way = way("Go", "go.sock", true);
@@ -76,9 +71,18 @@ impl Ways {
             bayplan_process,
             go_process,
             start_ms,
+            config,
             _runtimes: runtimes,
             _dir: dir,
         }
+    }
+
+    /// Ends bayplan and starts it again; milliseconds until its first call is answered.
+    pub(crate) async fn restart(&mut self, program: &Path) -> f64 {
+        self.bayplan_process.end();
+        let (process, took) = launch(program, &self.config, &self.bayplan).await;
+        self.bayplan_process = process;
+        took
     }
 
     /// The direct one first.
@@ -94,6 +98,17 @@ impl Ways {
             _ => self.go_process.as_ref(),
         }
     }
+}
+
+/// Starts bayplan; milliseconds until its first call is answered.
+async fn launch(program: &Path, config: &Path, way: &Way) -> (Process, f64) {
+    let mut command = Command::new(program);
+    command.args(["run", "--config"]).arg(config).env("BAYPLAN_LOG", "error");
+    command.envs(ENVIRONMENT);
+    let started = Instant::now();
+    let process = Process::start(&mut command, &way.socket).await;
+    way.kubelet().version().await.unwrap();
+    (process, started.elapsed().as_secs_f64() * 1000.0)
 }
 
 async fn runtime(socket: &Path) -> Process {
