@@ -9,6 +9,7 @@
 
 mod balloons;
 mod classes;
+mod composites;
 mod cri_rm;
 mod document;
 mod input;

@@ -4,6 +4,7 @@
 //! containers run on the reserved CPUs.
 
 use super::classes::{is_class, scheduling_of_type, use_class};
+use super::composites;
 use super::document::{Document, find, items, scalar, text_of};
 use super::nri_plugins::{COMMON, classes_first, is_true, reserve_namespaces};
 use super::output::{Step, Yaml};
@@ -55,7 +56,8 @@ const TYPE: &[Rule] = &[
     ("pinMemory", Take("pinMemory")),
     ("shareIdleCPUsInSame", Convert("shareIdle", share_idle)),
     ("loads", Take("loads")),
-    ("components", Convert("components", components)),
+    // With what the other types say: see `types`.
+    ("components", Call(|_, _, _| ())),
     ("componentCreation", Convert("componentCreation", creation)),
     ("schedulingClass", Call(scheduling_of_type)),
     ("showContainersInNrt", Lost("the zones that the agent publishes have no containers")),
@@ -85,6 +87,7 @@ const COMPOSITE: &[Rule] = &[
 
 const OF_COMPONENTS: &str = "its components choose the CPUs: say it of their types";
 const RESERVED_SIZE: &str = "the reserved CPUs are those of `reservedCpus`";
+const NO_GROUP: &str = "the type `reserved` is no group: its containers run on the CPUs of `reservedCpus`";
 
 /// `BalloonsPolicy`.
 pub(super) fn nri_plugins(walk: &mut Walk<'_>, document: &Document) {
@@ -125,18 +128,20 @@ fn types(walk: &mut Walk<'_>, place: &Place, node: &Node) {
     for (idx, item) in types {
         let place = place.item(idx);
         if named(item, "reserved") {
-            walk.keys(RESERVED, &place, item);
+            let others = TYPE.iter().map(|(key, _)| (*key, Lost(NO_GROUP)));
+            let rules: Vec<Rule> = RESERVED.iter().copied().chain(others).collect();
+            walk.keys(&rules, &place, item);
             continue;
         }
         let group = vec![Step::Key("groups".to_owned()), Step::Index(walk.list_len("groups"))];
         let place = place.writing(group);
-        let own = if find(item, "components").is_some_and(|it| !items(it).is_empty()) {
-            COMPOSITE
-        } else {
-            &[]
-        };
+        let own = if composites::components(item).is_empty() { &[] } else { COMPOSITE };
         let rules: Vec<Rule> = own.iter().chain(TYPE).copied().collect();
         walk.keys(&rules, &place, item);
+        if let Some(theirs) = find(item, "components") {
+            let names = Yaml::texts(composites::flat(items(node), item));
+            walk.take(&place.below("components"), theirs, place.target("components"), names);
+        }
         if named(item, "default") {
             let why = "The type `default` takes what no other type takes.";
             walk.put(place.target("members.all"), Yaml::text("true"), why);
@@ -188,14 +193,6 @@ fn share_idle(node: &Node) -> Result<Yaml, String> {
             Err(format!("idle CPUs are not shared by `{other}`: a wider or a narrower domain"))
         }
     }
-}
-
-fn components(node: &Node) -> Result<Yaml, String> {
-    let names = items(node).iter().filter_map(|it| {
-        let name = scalar(it, "balloonType").or(scalar(it, "name"));
-        name.map(str::to_owned)
-    });
-    Ok(Yaml::texts(names))
 }
 
 fn creation(node: &Node) -> Result<Yaml, String> {

@@ -51,6 +51,7 @@ samples!(
     kubelet_static,
     nri_balloons,
     nri_balloons_file,
+    nri_balloons_nested,
     nri_balloons_rich,
     nri_config_maps,
     nri_template,
