@@ -14,8 +14,6 @@ use bayplan_nri::frame::{Decoder, Message};
 pub struct Heard<'a> {
     /// Which connection of those that plugins have made, beginning with 1.
     pub connection: u64,
-    /// Sent by the runtime, not by the plugin.
-    pub is_from_runtime: bool,
     /// The message.
     pub message: &'a Message,
 }
@@ -52,11 +50,9 @@ fn connect<F: Fn(Heard<'_>) + Send + Sync + 'static>(
 ) -> anyhow::Result<()> {
     let to_plugin = plugin.try_clone()?;
     let to_runtime = runtime.try_clone()?;
-    for (is_from_runtime, from, to) in [(true, runtime, to_plugin), (false, plugin, to_runtime)] {
+    for (from, to) in [(runtime, to_plugin), (plugin, to_runtime)] {
         let note = Arc::clone(note);
-        thread::spawn(move || {
-            pump(from, to, |message| note(Heard { connection, is_from_runtime, message }));
-        });
+        thread::spawn(move || pump(from, to, |message| note(Heard { connection, message })));
     }
     Ok(())
 }
