@@ -60,6 +60,16 @@ impl Transcript {
         self.calls.iter().filter(is_it).count()
     }
 
+    /// The last update of a pod's container is over, and told this.
+    pub(crate) fn has_updated(&self, pod: &str, told: &str) -> bool {
+        let of_pod: Vec<&Call> = self.calls.iter().filter(|it| it.pod == pod).collect();
+        let [.., begun, ended] = of_pod[..] else { return false };
+        begun.method == "UpdateContainer"
+            && begun.asked.contains(told)
+            && ended.method == "PostUpdateContainer"
+            && ended.answered.is_some()
+    }
+
     /// The node's calls, then those of each pod: calls about different pods may come in any order.
     pub(crate) fn text(&self) -> String {
         let mut by_pod: BTreeMap<&str, String> = BTreeMap::new();
@@ -77,11 +87,7 @@ impl Transcript {
     }
 
     /// The pod's name, and what is told of it.
-    fn tell_request(
-        &mut self,
-        method: &str,
-        payload: Bytes,
-    ) -> anyhow::Result<(String, String)> {
+    fn tell_request(&mut self, method: &str, payload: Bytes) -> anyhow::Result<(String, String)> {
         match method {
             "RegisterPlugin" => {
                 let it = api::RegisterPluginRequest::decode(payload)?;
