@@ -200,7 +200,7 @@ fn kind_of_parent(parent: &str) -> &str {
 fn resources(resources: Option<&api::LinuxResources>) -> String {
     let Some(resources) = resources else { return String::new() };
     let cpu = resources.cpu.clone().unwrap_or_default();
-    let memory = resources.memory.clone().unwrap_or_default();
+    let memory = resources.memory.unwrap_or_default();
     let text = |it: &str| Some(it.to_owned()).filter(|it| !it.is_empty());
     let parts = [
         ("shares", cpu.shares.map(|it| it.value.to_string())),
