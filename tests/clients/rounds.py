@@ -60,7 +60,7 @@ def main(wanted):
     work = Path(wanted["work"])
     isolated.make_surroundings(work)
     node.start_containerd(wanted, work)
-    bayplan = node.start_bayplan(wanted["bayplan"], work)
+    bayplan = node.start_bayplan(wanted["bayplan"], "cri", work)
     results = []
     for client in wanted["clients"]:
         direct, through = (run_client(client["args"], it) for it in (node.RUNTIME, node.BAYPLAN))

@@ -1,4 +1,4 @@
-"""One round: containerd, perhaps Bayplan before it, and critest, in namespaces of their own."""
+"""One round: containerd, perhaps with Bayplan before it or as its plugin, and critest, in namespaces of their own."""
 
 import json
 import re
@@ -76,11 +76,12 @@ def main(wanted):
     isolated.make_surroundings(work)
     registry.start(Path(wanted["store"]))
     node.start_containerd(wanted, work)
-    if wanted["bayplan"] is None:
+    front_end = wanted["front_end"]
+    if front_end is None:
         run_critest(wanted, node.RUNTIME, work)
     else:
-        bayplan = node.start_bayplan(wanted["bayplan"], work)
-        run_critest(wanted, node.BAYPLAN, work)
+        bayplan = node.start_bayplan(wanted["bayplan"], front_end, work)
+        run_critest(wanted, node.BAYPLAN if front_end == "cri" else node.RUNTIME, work)
         node.end_bayplan(bayplan, work)
 
 

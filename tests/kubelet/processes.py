@@ -120,6 +120,7 @@ class Bayplan:
 
     def __init__(self, program, work, front_end="cri"):
         self.program, self.work = program, work
+        self.front_end = front_end
         self.is_plugin = front_end == "nri"
         # Where kubelet finds its runtime.
         self.endpoint = node.RUNTIME if self.is_plugin else node.BAYPLAN
@@ -129,10 +130,11 @@ class Bayplan:
 
     def write_config(self, pods_socket):
         self.pods_socket = pods_socket
-        config = node.BAYPLAN_CONFIG.format(socket=node.BAYPLAN, runtime=node.RUNTIME, metrics=node.METRICS, work=self.work)
+        config = node.BAYPLAN_FRONT_ENDS[self.front_end]
+        config += node.BAYPLAN_CONFIG.format(runtime=node.RUNTIME, metrics=node.METRICS, work=self.work)
         classes = {name: {"maxLatency": f"{latency}us"} for name, latency in CPU_CLASSES.items()}
         config += f"kubelet: {{podsSocket: {pods_socket}}}\ncpuClasses: {json.dumps({'classes': classes})}\n"
-        self.config.write_text(config + ("frontEnd: nri\n" if self.is_plugin else ""))
+        self.config.write_text(config)
 
     def ask_pods_at(self, socket_path):
         """From now on kubelet's PodsAPI is looked for there."""

@@ -11,6 +11,7 @@ from say import Failure
 
 RUNTIME = "/run/containerd/containerd.sock"
 BAYPLAN = "/run/bayplan/bayplan.sock"
+PLUGINS = "/run/nri/nri.sock"
 METRICS = "127.0.0.1:9478"
 READY = 60
 
@@ -31,6 +32,11 @@ state = "/run/containerd"
     config_path = "{work}/registries"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{work}/opt"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  socket_path = "{plugins}"
+  plugin_path = "{work}/nri/plugins"
+  plugin_config_path = "{work}/nri/conf.d"
 """,
     "2": """
 version = 3
@@ -49,11 +55,21 @@ state = "/run/containerd"
     conf_dir = "{work}/cni"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{work}/opt"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  socket_path = "{plugins}"
+  plugin_path = "{work}/nri/plugins"
+  plugin_config_path = "{work}/nri/conf.d"
 """,
 }
 
+# By front end.
+BAYPLAN_FRONT_ENDS = {
+    "cri": f"frontEnd: cri\nsocket: {BAYPLAN}\n",
+    "nri": f"frontEnd: nri\nnri: {{socket: {PLUGINS}}}\n",
+}
+
 BAYPLAN_CONFIG = """
-socket: {socket}
 runtimeSocket: {runtime}
 controlSocket: /run/bayplan/control.sock
 stateDir: {work}/state
@@ -93,25 +109,46 @@ def tail(path, lines=15):
 
 def start_containerd(wanted, work):
     config = work / "containerd.toml"
-    config.write_text(CONTAINERD[wanted["series"]].format(work=work, socket=RUNTIME))
+    config.write_text(CONTAINERD[wanted["series"]].format(work=work, socket=RUNTIME, plugins=PLUGINS))
     path = f"{wanted['containerd']}:{wanted['runc']}:{os.environ['PATH']}"
     args = [f"{wanted['containerd']}/containerd", "--config", str(config)]
     process = start("containerd", args, work, PATH=path, TMPDIR=str(work / "tmp"))
     await_socket("containerd", process, RUNTIME, work)
 
 
-def start_bayplan(program, work):
+def start_bayplan(program, front_end, work):
     config = work / "bayplan.yaml"
-    config.write_text(BAYPLAN_CONFIG.format(socket=BAYPLAN, runtime=RUNTIME, metrics=METRICS, work=work))
+    rest = BAYPLAN_CONFIG.format(runtime=RUNTIME, metrics=METRICS, work=work)
+    config.write_text(BAYPLAN_FRONT_ENDS[front_end] + rest)
     process = start("bayplan", [program, "--config", str(config), "run"], work)
-    await_socket("bayplan", process, BAYPLAN, work)
+    if front_end == "cri":
+        await_socket("bayplan", process, BAYPLAN, work)
+    else:
+        await_registration(process, work)
     return process
+
+
+def await_registration(process, work):
+    """Waits until the runtime has taken Bayplan as its plugin."""
+    end = time.monotonic() + READY
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if b"bayplan_nri_registrations_total 1" in read_metrics():
+                return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise Failure(f"bayplan did not become a plugin:\n{tail(work / 'bayplan.log')}")
+
+
+def read_metrics():
+    with urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=10) as answer:
+        return answer.read()
 
 
 def end_bayplan(process, work):
     """Keeps its counters and stops it, as systemd would."""
-    with urllib.request.urlopen(f"http://{METRICS}/metrics", timeout=10) as answer:
-        (work / "metrics.txt").write_bytes(answer.read())
+    (work / "metrics.txt").write_bytes(read_metrics())
     process.send_signal(signal.SIGTERM)
     try:
         code = process.wait(timeout=30)
