@@ -17,7 +17,11 @@ impl Process {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let started = Instant::now();
         while UnixStream::connect(socket).await.is_err() {
-            assert!(started.elapsed() < Duration::from_secs(20), "no process listens at {}", socket.display());
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "no process listens at {}",
+                socket.display()
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Process(child)

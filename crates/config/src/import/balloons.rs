@@ -87,7 +87,8 @@ const COMPOSITE: &[Rule] = &[
 
 const OF_COMPONENTS: &str = "its components choose the CPUs: say it of their types";
 const RESERVED_SIZE: &str = "the reserved CPUs are those of `reservedCpus`";
-const NO_GROUP: &str = "the type `reserved` is no group: its containers run on the CPUs of `reservedCpus`";
+const NO_GROUP: &str =
+    "the type `reserved` is no group: its containers run on the CPUs of `reservedCpus`";
 
 /// `BalloonsPolicy`.
 pub(super) fn nri_plugins(walk: &mut Walk<'_>, document: &Document) {
