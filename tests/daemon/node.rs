@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bayplan_cri::embedded::{ContainerSnapshot, EmbeddedRuntime};
 use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec, RunningPod};
-use bayplan_cri::upstream::{ContainerState, Upstream};
+use bayplan_cri::upstream::Upstream;
 use bayplan_cri::v1;
 use bayplan_cri::v1::runtime_service_client::RuntimeServiceClient;
 use bayplan_daemon::config::Config;
@@ -23,6 +23,7 @@ use bayplan_node::status::{ContainerStatus, Explanation, Status};
 use bayplan_topology::{Snapshot, Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuSet, QosClass};
 use bayplan_workload::annotations::Rule;
+use bayplan_workload::runtime::ContainerState;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;

@@ -1,11 +1,13 @@
 //! What only a machine with packages, NUMA nodes and cgroup v2 can show. Runs as root in a virtual machine of `cargo xtask lab run`,
 //! one test after the other with one containerd; elsewhere it says so and does nothing.
 //!
-//! `guest-tests [--list] [PART OF A NAME]...`; without a name all but those that measure how long clients wait
+//! `guest-tests [--list] [--share I/N] [--skip PART OF A NAME]... [PART OF A NAME]...`; without a name all but those that measure how long clients wait.
+//! Of those that this machine has the needs for, the `I`th of `N` shares are every `N`th.
 
 #![allow(clippy::print_stdout, reason = "tests tell what they do")]
 
 mod arrival;
+mod asked;
 mod cgroup;
 mod colocation;
 mod exclusive;
@@ -34,6 +36,7 @@ use bayplan_cri::kubelet::CgroupDriver;
 use bayplan_tests::containerd::Programs;
 use bayplan_tests::node::{Node, Way};
 
+use crate::asked::Asked;
 use crate::hardware::Hardware;
 
 /// The lab writes here what it has made.
@@ -107,7 +110,7 @@ fn main() -> ExitCode {
         println!("these tests run in a virtual machine: cargo xtask lab run");
         return ExitCode::SUCCESS;
     }
-    match run(&args) {
+    match Asked::parse(&args).and_then(|asked| run(&asked)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -126,7 +129,7 @@ pub(crate) fn driver() -> CgroupDriver {
 }
 
 /// Whether all went well.
-fn run(parts: &[String]) -> anyhow::Result<bool> {
+fn run(asked: &Asked) -> anyhow::Result<bool> {
     let hardware = Hardware::read()?;
     if package::is_given() {
         package::install()?;
@@ -139,20 +142,9 @@ fn run(parts: &[String]) -> anyhow::Result<bool> {
     };
     let bayplan = Path::new(BAYPLAN);
     let mut node = Node::start_with(bayplan, &COMMAND, driver(), Way::Proxy, programs)?;
-    let is_asked = |test: &&Test| parts.iter().any(|it| test.name.contains(it));
-    let asked: Vec<&Test> = match parts.is_empty() {
-        true => tests(),
-        false => {
-            tests().into_iter().chain(BY_NAME.into_iter().flatten()).filter(is_asked).collect()
-        }
-    };
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for test in asked {
-        if let Err(lack) = (test.needs)(&hardware) {
-            println!("test {} ... skipped: this machine has {lack}", test.name);
-            skipped += 1;
-            continue;
-        }
+    let (possible, skipped) = possible(asked, &hardware);
+    let (mut passed, mut failed) = (0, 0);
+    for test in asked.share_of(&possible) {
         let started = Instant::now();
         let told = node.reset(test.config).and_then(|()| (test.run)(&mut node, &hardware));
         let seconds = started.elapsed().as_secs_f32();
@@ -175,4 +167,23 @@ fn run(parts: &[String]) -> anyhow::Result<bool> {
     }
     println!("guest: {passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0 && passed > 0)
+}
+
+/// The asked tests that this machine has the needs for, and how many it lacks something for, which is printed.
+fn possible(asked: &Asked, hardware: &Hardware) -> (Vec<&'static Test>, usize) {
+    let all = match asked.is_by_name() {
+        true => tests().into_iter().chain(BY_NAME.into_iter().flatten()).collect(),
+        false => tests(),
+    };
+    let (mut possible, mut skipped) = (Vec::new(), 0);
+    for test in all.into_iter().filter(|test| asked.has(test.name)) {
+        match (test.needs)(hardware) {
+            Ok(()) => possible.push(test),
+            Err(lack) => {
+                println!("test {} ... skipped: this machine has {lack}", test.name);
+                skipped += 1;
+            }
+        }
+    }
+    (possible, skipped)
 }

@@ -19,11 +19,11 @@ use crate::id::ContainerId;
 use crate::ledger::{AdoptError, Ledger};
 use crate::memory::near_nodes;
 use crate::offer::Refusal;
+use crate::pick::choose::choose;
 use crate::plan_offer::offer;
 use crate::pool::PoolId;
 use crate::request::{Demand, Previous, Request};
 use crate::score::Rejection;
-use crate::search::choose;
 use crate::wishes::{Part, Siblings};
 
 impl Ledger {

@@ -10,11 +10,11 @@ use crate::id::ContainerId;
 use crate::ledger::Ledger;
 use crate::memory::Memory;
 use crate::offer::{Offer, Refusal};
+use crate::pick::choose::choose;
 use crate::pool::{Pool, PoolId};
 use crate::request::Request;
 use crate::room::plan_way;
 use crate::score::Rejection;
-use crate::search::choose;
 use crate::terms::Terms;
 use crate::wishes::Part;
 

@@ -8,11 +8,11 @@ use crate::domain::around;
 use crate::id::ContainerId;
 use crate::ledger::Ledger;
 use crate::offer::Refusal;
+use crate::pick::choose::choose;
 use crate::plan_offer::offer;
 use crate::pool::Pools;
 use crate::request::{Demand, Previous, Request};
 use crate::score::Rejection;
-use crate::search::choose;
 
 /// A part of a group that has wishes of its own.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@
 //!
 //! Costs are counted without looking at CPUs; one walk over the pools gives them all.
 
+pub(crate) mod choose;
 pub(crate) mod way;
 pub(crate) mod ways;
 

@@ -1,5 +1,7 @@
 //! Scores pools for one request. In: the ledger and the request. Out: a score or a rejection per pool, and the allocation for the best.
 
+mod allocation;
+mod kept;
 mod make_way;
 
 use std::borrow::Cow;
@@ -7,17 +9,18 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use bayplan_topology::Level;
-use bayplan_types::{CpuId, CpuSet, MilliCpu};
+use bayplan_types::{CpuSet, MilliCpu};
 use smallvec::SmallVec;
 
-use crate::allocation::Allocation;
-use crate::budget::{Budgets, Load, Supply, Unit, Units, fits_shared};
+pub use self::kept::spare_cpus;
+use self::kept::{kept_cpus, take_spare};
+use crate::budget::{Budgets, Load, Supply, Unit, fits_shared};
 use crate::change::Move;
 use crate::clock::clock;
 use crate::company::Company;
 use crate::counted::Counted;
 use crate::domain::{around, is_within};
-use crate::eligible::{Picked, check_picked, eligible_on_machine, eligible_under};
+use crate::eligible::eligible_under;
 use crate::ledger::Ledger;
 use crate::memory::Memory;
 use crate::pick::way::Cost;
@@ -543,76 +546,6 @@ impl<'q, 'a> Search<'q, 'a> {
         milli(MilliCpu::from_cpus(self.question.free.in_pool(pool.id).cpus))
             .saturating_sub(milli(load.milli).max(i64::from(load.containers) * WEIGHT_MIN_MILLI))
     }
-
-    /// The allocation in the pool that won.
-    ///
-    /// # Errors
-    /// A [`Rejection`] when the memory is not to be had near the CPUs that were picked, or these lie too far apart.
-    pub(crate) fn allocation(
-        &self,
-        pool: &Pool,
-        winner: &Candidate<'q>,
-    ) -> Result<Allocation, Rejection> {
-        let request = self.request;
-        let picked = self.picker(winner).map(|picker| picker.pick(pool.id)).unwrap_or_default();
-        let (exclusive, idle) = self.exclusive_and_idle(picked);
-        let (needed, free) = (request.demand.exclusive(), exclusive.len());
-        if free < needed {
-            let required = Requirement::all(&request.wishes.cpus).collect();
-            return Err(Rejection::TooFewCpus { needed, free, most: needed, required });
-        }
-        let picked = Picked { exclusive: &exclusive, kept: &self.question.kept, idle: &idle };
-        check_picked(self.ledger, request, &picked).map_err(Rejection::Unmet)?;
-        self.check_fewest(&exclusive)?;
-        let held = Allocation {
-            exclusive,
-            idle,
-            shared: request.demand.shared(),
-            terms: request.terms(),
-            ..Allocation::new(pool.id)
-        };
-        Ok(self.question.memory.grant_near(&held)?.give_to(held))
-    }
-
-    /// Where the fewest NUMA nodes or packages are required: whether these CPUs, and those of the pod where it has to lie together, are in
-    /// as few as the CPUs that meet all requirements allow on an empty machine. A pod that is already in more may stay in those.
-    fn check_fewest(&self, exclusive: &CpuSet) -> Result<(), Rejection> {
-        let Some(Within::Fewest(level)) = self.request.wishes.cpus.within else { return Ok(()) };
-        if exclusive.is_empty() {
-            return Ok(());
-        }
-        let pools = self.ledger.pools();
-        let count = |cpus: &CpuSet| pools.count(level, cpus);
-        let (taken, fewest) = match self.question.company.filter(Company::is_one) {
-            Some(company) => {
-                let owned = company.owned();
-                (count(&owned.union(exclusive)), company.fewest().max(count(&owned)))
-            }
-            None => {
-                let eligible = eligible_on_machine(pools, &self.request.wishes.cpus);
-                (count(exclusive), pools.fewest_of(level, &eligible, exclusive.len()))
-            }
-        };
-        match taken > fewest {
-            true => Err(Rejection::MoreDomains { level, taken, fewest }),
-            false => Ok(()),
-        }
-    }
-
-    /// The CPUs that were picked and those that were kept; and the siblings of both that stay idle.
-    fn exclusive_and_idle(&self, picked: CpuSet) -> (CpuSet, CpuSet) {
-        let (pools, question) = (self.ledger.pools(), self.question);
-        let wishes = &self.request.wishes.cpus;
-        let used = match picked.len() > question.missing {
-            true => choose(pools, &picked, question.missing, wishes.is_spread()),
-            false => picked,
-        };
-        let mut idle = question.kept_idle.clone();
-        if wishes.siblings == Siblings::Idle {
-            idle.union_with(&around(pools, Level::Core, &used).difference(&used));
-        }
-        (used.union(&question.kept), idle)
-    }
 }
 
 /// Why no pool can hold the request, whatever others hold.
@@ -636,102 +569,4 @@ fn shared_elsewhere(pool: &Pool) -> Rejection {
 fn holds_a_domain(pools: &Pools, pool: &Pool, level: Level) -> bool {
     let mut domains = pools.domains.iter().filter(|(it, _)| *it == level);
     pool.id == PoolId::MACHINE || domains.any(|(_, domain)| domain.is_subset(&pool.cpus))
-}
-
-/// Of the CPUs that a container which is placed anew holds, those it keeps: all of them, or as many as it still asks for, whole cores
-/// first. Where it asks for more, other threads of its own cores come first, unless it is to avoid them.
-fn kept_cpus(ledger: &Ledger, request: &Request) -> CpuSet {
-    let Some(previous) = &request.previous else { return CpuSet::new() };
-    let pools = ledger.pools();
-    let wanted = request.demand.exclusive();
-    let open = match request.wishes.cpus.isolated {
-        Some(_) => &ledger.open().cpus().union(ledger.open_isolated()),
-        None => ledger.open().cpus(),
-    };
-    let mut held = pools.ownable(&previous.exclusive).intersection(open);
-    leave_one_to_sharers(ledger, &mut held);
-    if held.len() > wanted {
-        return choose(pools, &held, wanted, request.wishes.cpus.is_spread());
-    }
-    // CPUs of one container are all isolated or none.
-    let isolated = pools.ownable_isolated();
-    let can_be_isolated = held.union(ledger.open_isolated()).intersection_len(&isolated) >= wanted;
-    if held.intersects(&isolated) && !can_be_isolated {
-        held.subtract(&isolated);
-    }
-    if !request.wishes.cpus.is_spread() {
-        let mut siblings = around(pools, Level::Core, &held).difference(&held).intersection(open);
-        request.wishes.cpus.avoids.iter().for_each(|avoided| siblings.subtract(avoided));
-        let mut free = ledger.counted().clone();
-        free.remove_all(pools, &held);
-        let missing = wanted - held.len();
-        held.union_with(&take_spare(ledger, request, &mut free, &siblings, missing));
-    }
-    held
-}
-
-/// A container that held these CPUs a moment ago had left each pool with sharers a CPU. One that held them earlier, or in another ledger, may not: the sharers
-/// have been placed on them since.
-fn leave_one_to_sharers(ledger: &Ledger, held: &mut CpuSet) {
-    let needs_a_cpu = |pool: &&Pool| {
-        let load = ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
-        load.needs_a_cpu(pool)
-    };
-    for pool in ledger.pools().iter().filter(needs_a_cpu) {
-        let shared = pool.cpus.intersection(ledger.free());
-        if let Some(last) = shared.last().filter(|_| shared.is_subset(held)) {
-            held.remove(last);
-        }
-    }
-}
-
-/// Of CPUs that a container held some time ago, those that it can have back: without another owner, and the shared containers around them can do without.
-#[must_use]
-pub fn spare_cpus(ledger: &Ledger, request: &Request, cpus: &CpuSet) -> CpuSet {
-    let mut free = ledger.counted().clone();
-    take_spare(ledger, request, &mut free, &ledger.pools().ownable(cpus), cpus.len())
-}
-
-/// Takes up to `count` of these CPUs away, as far as they are open and the sharers around them can do without them.
-fn take_spare(
-    ledger: &Ledger,
-    request: &Request,
-    free: &mut Counted,
-    cpus: &CpuSet,
-    count: usize,
-) -> CpuSet {
-    let open = ledger.open().cpus().union(ledger.open_isolated());
-    let mut taken = CpuSet::new();
-    for cpu in cpus.intersection(&open).iter() {
-        if taken.len() < count && is_spare(ledger, free, cpu, request.demand.shared()) {
-            taken.insert(cpu);
-            free.remove_all(ledger.pools(), &CpuSet::from(cpu));
-        }
-    }
-    taken
-}
-
-/// Whether the sharers around a CPU can do without it, one more of them included.
-fn is_spare(ledger: &Ledger, free: &Counted, cpu: CpuId, shared: Option<MilliCpu>) -> bool {
-    let pools = ledger.pools();
-    let Some((_, core)) = pools.core_of(cpu) else { return false };
-    let is_isolated = pools.isolated().contains(cpu);
-    is_isolated
-        || pools.chain(core.pool).all(|pool| {
-            let mut load = ledger.loads().get(pool.id.index()).copied().unwrap_or_default();
-            if let Some(milli) = shared {
-                load.add(milli);
-            }
-            free.in_pool(pool.id).cpus > load.cpus_kept(pool)
-        })
-}
-
-/// So many of these CPUs, whole cores first, or one thread of each core.
-pub(crate) fn choose(pools: &Pools, cpus: &CpuSet, count: usize, is_spread: bool) -> CpuSet {
-    let takeable = Counted::new(pools, cpus);
-    let unit = if is_spread { Unit::Spread } else { Unit::Cpu };
-    let units = Units { unit, only_whole: false, cpus: 1 };
-    let supply = Supply { pools, shared: None, takeable: &takeable, units };
-    let budgets = Budgets::new(&supply, &[]);
-    Picker::new(supply, budgets, None, Spread::default(), count).pick(PoolId::MACHINE)
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bayplan_types::NodeId;
-use bayplan_workload::{AssignedDevices, PodFacts};
+use bayplan_workload::{AssignedDevices, Inventory, PodFacts};
 use futures::{Stream, StreamExt as _, TryFutureExt as _, TryStreamExt as _, future, stream};
 use tonic::{Code, Status};
 
@@ -239,15 +239,6 @@ impl PodResources {
             given: given.map(devices).collect(),
         })
     }
-}
-
-/// Devices of the node at one moment, as plugins have told kubelet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inventory {
-    /// All that containers can have.
-    pub allocatable: Vec<AssignedDevices>,
-    /// What containers have of them.
-    pub given: Vec<AssignedDevices>,
 }
 
 fn failed(upstream: &Upstream, status: &Status) -> KubeletError {

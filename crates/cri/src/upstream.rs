@@ -35,11 +35,7 @@ use crate::stream::{self, Received, Sending};
 use crate::v1::runtime_service_client::RuntimeServiceClient;
 use connection::{Connection, Home};
 
-pub use calls::{
-    ContainerState, EndedContainer, Exit, ListedContainer, ListedPod, PodDetails, RuntimeError,
-    RuntimeVersion,
-};
-pub use info::ContainerDetails;
+pub use calls::RuntimeVersion;
 
 pub(crate) use calls::code_number;
 

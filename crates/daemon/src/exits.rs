@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use bayplan_cri::upstream::{EndedContainer, Exit, RuntimeError};
 use bayplan_node::event::Event;
+use bayplan_workload::runtime::{EndedContainer, Exit, RuntimeError};
 use futures::StreamExt as _;
 use tokio::time::sleep;
 

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bayplan_cri::call_observer::CallObserver;
-use bayplan_cri::upstream::RuntimeError;
 use bayplan_enforcement::SchedulingClass;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::read_volumes;
 use bayplan_node::event::{Answer, Event};
 use bayplan_types::{Pinning, ThreadScheduling};
+use bayplan_workload::runtime::RuntimeError;
 use bayplan_workload::{
     Admission, Agent, CreateOutcome, Mount, NewContainer, Pod, ResizeOutcome, Resources, Ticket,
 };

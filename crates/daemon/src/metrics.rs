@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
-use bayplan_cri::upstream::RuntimeError;
 use bayplan_enforcement::{Author, Notice};
 use bayplan_host::kernel::WriteFailure;
 use bayplan_node::event::Note;
@@ -21,6 +20,7 @@ use bayplan_node::history::By;
 use bayplan_node::mode::Mode;
 use bayplan_node::state::NodeState;
 use bayplan_types::{CpuClass, QosClass};
+use bayplan_workload::runtime::RuntimeError;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};

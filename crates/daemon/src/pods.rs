@@ -14,9 +14,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bayplan_cri::kubelet_api::{ErrorKind, Inventory, KubeletError, KubeletPods, PodResources};
+use bayplan_cri::kubelet_api::{ErrorKind, KubeletError, KubeletPods, PodResources};
 use bayplan_node::event::Event;
-use bayplan_workload::{AssignedDevices, NewContainer, PodFacts};
+use bayplan_workload::{AssignedDevices, Inventory, NewContainer, PodFacts};
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use tokio::time::error::Elapsed;

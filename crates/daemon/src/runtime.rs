@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_cri::upstream::{
-    ContainerDetails, EndedContainer, ListedContainer, PodDetails, RuntimeError, Upstream,
-};
+use bayplan_cri::upstream::Upstream;
 use bayplan_types::Pinning;
+use bayplan_workload::runtime::{
+    ContainerDetails, EndedContainer, ListedContainer, PodDetails, RuntimeError,
+};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};

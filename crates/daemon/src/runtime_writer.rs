@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_cri::upstream::RuntimeError;
 use bayplan_enforcement::{Pass, Plan, Write};
 use bayplan_host::kernel::DiskKernel;
 use bayplan_node::event::{Answer, Event, FailedWrite, WriteEnd};
 use bayplan_node::resources_file::FileNews;
 use bayplan_types::CpuSet;
+use bayplan_workload::runtime::RuntimeError;
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
@@ -268,8 +268,8 @@ pub(crate) async fn report_failures(mut failures: mpsc::UnboundedReceiver<WriteE
 
 #[cfg(test)]
 mod tests {
-    use bayplan_cri::upstream::ContainerState;
     use bayplan_types::Pinning;
+    use bayplan_workload::runtime::ContainerState;
     use tokio::sync::watch;
 
     use super::*;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayplan_cri::upstream::{
-    ContainerDetails, ContainerState, ListedContainer, PodDetails, RuntimeError,
-};
 use bayplan_host::read_process_pinning;
 use bayplan_node::event::{Answer, Event, RuntimeView, Seen, SeenDetails};
 use bayplan_node::mode::{Mode, ModeReport, NotInPlace};
 use bayplan_types::Pinning;
 use bayplan_workload::annotations::{kept_labels, relevant};
+use bayplan_workload::runtime::{
+    ContainerDetails, ContainerState, ListedContainer, PodDetails, RuntimeError,
+};
 use bayplan_workload::{NewContainer, Pod, Resources, parse_qos};
 use futures::StreamExt as _;
 use tokio::sync::{Mutex, Notify};

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bayplan_cri::kubelet_api::Inventory;
 use bayplan_types::NodeId;
+use bayplan_workload::Inventory;
 
 /// One extended resource on one NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]

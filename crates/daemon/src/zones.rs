@@ -3,12 +3,12 @@
 //! A pod of whole CPUs that a scheduler sends here because of these figures is not refused for lack of CPUs or memory. Devices are those of kubelet's device plugins.
 
 use bayplan_allocator::{Amount, Zone};
-use bayplan_cri::kubelet_api::Inventory;
 use bayplan_node::NodeZones;
 use bayplan_node::groups::{Capacity, GroupType, Inside, Size};
 use bayplan_node::mode::Mode;
 use bayplan_topology::{NumaNode, Topology};
 use bayplan_types::{Bytes, CpuSet, MilliCpu, NodeId};
+use bayplan_workload::Inventory;
 use serde::Serialize;
 
 use crate::config::{Config, TopologyPolicy};

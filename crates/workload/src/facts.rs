@@ -100,6 +100,15 @@ pub struct AssignedDevices {
     pub nodes: NodeSet,
 }
 
+/// Devices of the node at one moment, as plugins have told kubelet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// All that containers can have.
+    pub allocatable: Vec<AssignedDevices>,
+    /// What containers have of them.
+    pub given: Vec<AssignedDevices>,
+}
+
 impl PodFacts {
     /// What is known of the container of this name; `None`: the pod has none.
     pub fn of(&self, container: &str) -> Option<Facts> {

@@ -12,6 +12,7 @@
 //! | [`cmk`] | what CMK's words in a container's command and environment ask for |
 //! | [`devices`] | devices and volumes as kubelet names them |
 //! | [`facts`] | what kubelet knows of a pod beside what CRI carries |
+//! | [`runtime`] | what a container runtime says of its sandboxes and containers |
 //! | [`agent`], [`admission`] | the seam between a front end and the node, and the values that cross it |
 
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ mod qos;
 pub mod request;
 mod resources;
 pub mod rules;
+pub mod runtime;
 mod shell;
 pub mod silent;
 mod vectors;
@@ -38,7 +40,9 @@ pub use bayplan_types::{IoClass, ThreadPolicy, ThreadScheduling};
 pub use admission::{Admission, CreateOutcome, Mount, Pinning, ResizeOutcome, Ticket};
 pub use agent::Agent;
 pub use container::{NewContainer, Pod};
-pub use facts::{AssignedDevices, ContainerFacts, Facts, PodAbout, PodFacts, ResizeState};
+pub use facts::{
+    AssignedDevices, ContainerFacts, Facts, Inventory, PodAbout, PodFacts, ResizeState,
+};
 pub use huge_pages::{huge_pages, odd_page_sizes};
 pub use qos::parse_qos;
 pub use request::{Hardware, RequestSource, derive_request, request_source, updated_resources};

@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, ensure};
 
-use crate::{cargo, make_empty, package, run_program, workspace};
+use crate::tool::Tool;
+use crate::{cargo, make_empty, run_program, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask fuzz [SECONDS]
                          each fuzz target for so long (60), two at a time, with the same seed each time; logs are in target/fuzz
 ";
 
-/// Installed as what makes packages is.
-const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
+const CARGO_FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2" };
 const DEFAULT_SECONDS: u32 = 60;
 const AT_ONCE: usize = 2;
 /// Lines of a log that are shown.
@@ -33,20 +33,20 @@ pub(crate) struct Effort {
 }
 
 /// Installs what runs the targets.
-pub(crate) fn install() -> Command {
-    package::install(CARGO_FUZZ.0, CARGO_FUZZ.1)
+pub(crate) fn install() -> anyhow::Result<Command> {
+    CARGO_FUZZ.install()
 }
 
 /// Runs one target; what is new is kept in `corpus`, what fails in `tests/fuzz/artifacts`.
-pub(crate) fn command(target: &str, corpus: PathBuf, effort: Effort) -> Command {
+pub(crate) fn command(target: &str, corpus: PathBuf, effort: Effort) -> anyhow::Result<Command> {
     let fuzz = dir();
-    let mut command = cargo_fuzz("run");
+    let mut command = cargo_fuzz("run")?;
     command.arg(target).arg(corpus).arg(fuzz.join("seeds").join(target)).arg("--");
     command.arg(format!("-dict={}", fuzz.join("dictionary.txt").display()));
     command.args(["-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1"]);
     command.arg(format!("-max_total_time={}", effort.seconds));
     command.args(effort.seed.map(|seed| format!("-seed={seed}")));
-    command
+    Ok(command)
 }
 
 /// Names of all targets, in order.
@@ -68,8 +68,8 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
         },
         _ => return Ok(None),
     };
-    run_program(&mut install())?;
-    run_program(&mut cargo_fuzz("build"))?;
+    run_program(&mut install()?)?;
+    run_program(&mut cargo_fuzz("build")?)?;
     let logs = workspace().join("target/fuzz");
     make_empty(&logs)?;
     let (targets, next) = (targets()?, AtomicUsize::new(0));
@@ -97,7 +97,7 @@ fn run_target(target: &str, seconds: u32) -> anyhow::Result<()> {
     let (corpus, log) = (logs.join(target), logs.join(target).with_extension("log"));
     fs::create_dir_all(&corpus)?;
     let out = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let mut command = command(target, corpus, Effort { seconds, seed: Some(1) });
+    let mut command = command(target, corpus, Effort { seconds, seed: Some(1) })?;
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
@@ -113,11 +113,11 @@ fn run_target(target: &str, seconds: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cargo_fuzz(verb: &str) -> Command {
-    let mut command = Command::new(package::tools().join(CARGO_FUZZ.0));
+fn cargo_fuzz(verb: &str) -> anyhow::Result<Command> {
+    let mut command = Command::new(CARGO_FUZZ.program()?);
     command.args(["fuzz", verb, "--sanitizer", "none", "--fuzz-dir"]).arg(dir());
     command.env("CARGO", cargo()).current_dir(workspace());
-    command
+    Ok(command)
 }
 
 fn dir() -> PathBuf {

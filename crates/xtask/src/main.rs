@@ -18,8 +18,10 @@ mod program;
 mod reenact;
 mod setup;
 mod shape;
+mod suites;
 mod test;
 mod tidy;
+mod tool;
 mod units;
 mod words;
 
@@ -28,14 +30,15 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, ensure};
 
-/// Installed as what makes packages is.
-const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+use crate::tool::Tool;
+
+const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
 
 const HELP: &str = "\
 cargo xtask setup        install what the tests need: Debian packages, and kernels for virtual machines
-cargo xtask test         every test of the workspace that this machine can run, quick ones first, then the guest tests in a virtual machine with each
-                         kernel, and some of them under systemd; a table says what was left out and what it needs. As root with setup
-                         before; with CI=true nothing may be left out
+cargo xtask test         every test of the workspace that this machine can run, quick ones first, then guest tests in virtual machines with the newer
+                         kernel, and some of them under systemd with the older one; a table says what was left out and what it needs, and how long
+                         each part, test program and guest test took. As root with setup before; with CI=true nothing may be left out
 cargo xtask tidy         check the layers, that the pure crates stay pure and modules do not import each other in cycles, the checksums of the
                          protocol files, the systemd units, links between pages, and words for persons in comments and names of functions
 cargo xtask shape        lines, modules and cycles of each crate, and the largest file, function and struct
@@ -82,9 +85,8 @@ fn main() -> ExitCode {
 
 /// Without advisories: their database is a repository of git, which is not to be had where only packages are.
 fn deny() -> anyhow::Result<()> {
-    let (name, version) = CARGO_DENY;
-    run_program(&mut package::install(name, version))?;
-    let mut command = Command::new(package::tools().join(name));
+    run_program(&mut CARGO_DENY.install()?)?;
+    let mut command = Command::new(CARGO_DENY.program()?);
     command.args(["--workspace", "--all-features", "check", "bans", "licenses", "sources"]);
     run_program(command.current_dir(workspace()))
 }

@@ -210,11 +210,11 @@ fn choose(mut parts: Vec<Part>, wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
 fn fuzz_parts() -> anyhow::Result<Vec<Part>> {
     let effort = Effort { seconds: FUZZ_SECONDS, seed: None };
     let part = |target: &String| {
-        let command = fuzz::command(target, corpus(target), effort);
-        Part::new(format!("fuzz-{target}"), command)
+        let command = fuzz::command(target, corpus(target), effort)?;
+        Ok(Part::new(format!("fuzz-{target}"), command))
     };
-    let install = Part::new("fuzz-install", fuzz::install());
-    Ok(std::iter::once(install).chain(fuzz::targets()?.iter().map(part)).collect())
+    let install = Part::new("fuzz-install", fuzz::install()?);
+    std::iter::once(Ok(install)).chain(fuzz::targets()?.iter().map(part)).collect()
 }
 
 /// Makes the packages, tests what the Debian one installs in a guest under systemd, and what the RPM one does to a root of its own.

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::ensure;
 
-use crate::{cargo, make_empty, program, run_program, workspace};
+use crate::tool::install;
+use crate::{make_empty, program, run_program, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask package      build a static bayplan, laid out for what it does most, its bill of materials (CycloneDX), and its Debian and RPM packages, into
@@ -113,22 +114,9 @@ fn write_bill_of_materials(tools: &Path, out: &Path) -> anyhow::Result<()> {
 /// Where the tools are.
 fn install_tools() -> anyhow::Result<PathBuf> {
     for (name, version) in TOOLS {
-        run_program(&mut install(name, version))?;
+        run_program(&mut install(name, version, &workspace().join("target/tools")))?;
     }
-    Ok(tools())
-}
-
-/// Installs a program of Rust among our tools; cargo does nothing where this version is there. They run for seconds and are built for minutes, so without optimisations.
-pub(crate) fn install(name: &str, version: &str) -> Command {
-    let mut command = Command::new(cargo());
-    command.args(["install", "--debug", "--locked", "--quiet", name, "--version", version]);
-    command.args(["--root", "target/tools"]).current_dir(workspace());
-    command
-}
-
-/// The directory of their programs.
-pub(crate) fn tools() -> PathBuf {
-    workspace().join("target/tools/bin")
+    Ok(workspace().join("target/tools/bin"))
 }
 
 fn list(out: &Path) -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
 //! `cargo xtask test`: every test that this machine can run, quick ones first. In: what this machine has. Out: a table of what passed, what failed, and what was left out, why
-//! and what it needs. With `CI=true` nothing may be left out.
+//! and what it needs, with seconds of each part and of each test program. With `CI=true` nothing may be left out.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::built::built_dir;
-use crate::{cargo, lab, run_program, setup, workspace};
+use crate::suites::{self, Suite};
+use crate::{cargo, lab, setup, workspace};
 
 /// What some tests need of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,8 @@ struct Row {
     name: String,
     outcome: Outcome,
     took: Duration,
+    /// The rest of that time, if there are any, is building.
+    suites: Vec<Suite>,
 }
 
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -105,13 +108,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
         lacking.join("\n")
     );
     let run = |(part, lacks): (Part, Vec<String>)| {
-        let begun = Instant::now();
+        let (begun, mut suites) = (Instant::now(), Vec::new());
         let outcome = match lacks.is_empty() {
-            true => run_part(&part)
+            true => run_part(&part, &mut suites)
                 .map_or_else(|error| Outcome::Failed(format!("{error:#}")), |()| Outcome::Passed),
             false => Outcome::LeftOut(lacks),
         };
-        Row { name: part.name, outcome, took: begun.elapsed() }
+        Row { name: part.name, outcome, took: begun.elapsed(), suites }
     };
     let rows: Vec<Row> = parts.into_iter().zip(lacks).map(run).collect();
     print!("\n{}", render(&rows));
@@ -191,15 +194,12 @@ fn parts(targets: &[String]) -> Vec<Part> {
     parts
 }
 
-fn run_part(part: &Part) -> anyhow::Result<()> {
+fn run_part(part: &Part, suites: &mut Vec<Suite>) -> anyhow::Result<()> {
     let Some(args) = &part.args else { return lab::test() };
+    let mut command = Command::new(cargo());
     // The whole workspace each time: packages by themselves have other features, and are built anew.
-    run_program(
-        Command::new(cargo())
-            .args(["test", "--workspace", "--locked"])
-            .args(args)
-            .current_dir(workspace()),
-    )
+    command.args(["test", "--workspace", "--locked"]).args(args).current_dir(workspace());
+    suites::run(&mut command, suites)
 }
 
 impl Need {
@@ -251,7 +251,7 @@ fn has_writable_cgroups() -> bool {
     std::fs::create_dir(&group).is_ok_and(|()| std::fs::remove_dir(&group).is_ok())
 }
 
-/// A line for each, and what the left out ones need.
+/// A line for each, and what the left out ones need; then the test programs that ran for a second or longer, longest first.
 fn render(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
     let line = |row: &Row| {
@@ -260,9 +260,26 @@ fn render(rows: &[Row]) -> String {
             Outcome::Failed(why) => format!("FAILED: {why}"),
             Outcome::LeftOut(needs) => format!("not run, needs {}", needs.join("; ")),
         };
-        format!("{:width$}  {:5} s  {outcome}\n", row.name, row.took.as_secs())
+        format!("{:width$}  {:5} s  {outcome}{}\n", row.name, row.took.as_secs(), building(row))
     };
-    rows.iter().map(line).collect()
+    let mut suites: Vec<(&Suite, &Row)> =
+        rows.iter().flat_map(|row| row.suites.iter().map(move |suite| (suite, row))).collect();
+    suites.retain(|(suite, _)| suite.seconds >= 1.0);
+    suites.sort_by(|(a, _), (b, _)| b.seconds.total_cmp(&a.seconds));
+    let suites = suites
+        .into_iter()
+        .map(|(suite, row)| format!("{:7.1} s  {}  ({})\n", suite.seconds, suite.name, row.name));
+    rows.iter().map(line).chain(suites).collect()
+}
+
+/// How much of its time no test ran.
+fn building(row: &Row) -> String {
+    let running: f32 = row.suites.iter().map(|it| it.seconds).sum();
+    let building = row.took.as_secs_f32() - running;
+    match row.suites.is_empty() || building < 1.0 {
+        true => String::new(),
+        false => format!(", {building:.0} s of it building"),
+    }
 }
 
 #[cfg(test)]
@@ -315,17 +332,28 @@ mod tests {
 
     #[test]
     fn the_table_says_what_was_left_out_and_what_it_needs() {
-        let row = |name: &str, outcome| Row {
+        let suite = |name: &str, seconds| Suite { name: name.to_owned(), seconds };
+        let row = |name: &str, outcome, suites: &[Suite]| Row {
             name: name.to_owned(),
             outcome,
-            took: Duration::from_secs(9),
+            took: Duration::from_secs(90),
+            suites: suites.to_vec(),
         };
         let rows = [
-            row("cli", Outcome::Passed),
-            row("daemon", Outcome::Failed("exit status: 101".to_owned())),
-            row("guests", Outcome::LeftOut(vec!["QEMU".to_owned(), "root".to_owned()])),
+            row("cli", Outcome::Passed, &[suite("cli", 89.5)]),
+            row(
+                "units",
+                Outcome::Failed("exit status: 101".to_owned()),
+                &[suite("bayplan_types", 0.5), suite("bayplan_node", 9.5)],
+            ),
+            row("guests", Outcome::LeftOut(vec!["QEMU".to_owned(), "root".to_owned()]), &[]),
         ];
-        let expected = "cli         9 s  passed\ndaemon      9 s  FAILED: exit status: 101\nguests      9 s  not run, needs QEMU; root\n";
+        let expected = "cli        90 s  passed
+units      90 s  FAILED: exit status: 101, 80 s of it building
+guests     90 s  not run, needs QEMU; root
+   89.5 s  cli  (cli)
+    9.5 s  bayplan_node  (units)
+";
         assert_eq!(render(&rows), expected);
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bayplan_allocator::check_ledger;
 use bayplan_cri::embedded::ContainerSnapshot;
-use bayplan_cri::upstream::ContainerState;
 use bayplan_daemon::config::new_state;
 use bayplan_host::history::{parse_history, segments};
 use bayplan_host::journal::parse_journal;
@@ -15,6 +14,7 @@ use bayplan_node::event::{Answer, Event};
 use bayplan_node::record::replay;
 use bayplan_node::status::Status;
 use bayplan_types::CpuSet;
+use bayplan_workload::runtime::ContainerState;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bayplan_daemon::config::parse_config;
+use bayplan_config::parse_config;
 use bayplan_fuzz::check_shown;
 use libfuzzer_sys::fuzz_target;
 

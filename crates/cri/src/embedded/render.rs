@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use bayplan_workload::runtime;
 use serde_json::{Value, json};
 
 use super::held::{Container, Pod};
 use super::snapshot::{ContainerSnapshot, NAME};
-use crate::upstream;
 use crate::v1::{self, ContainerState, PodSandboxState};
 
 /// 64 hexadecimal digits for a number: four rounds of the SplitMix64 mixer, so that short prefixes differ too.
@@ -31,10 +31,10 @@ pub(super) fn snapshot(container: &Container) -> ContainerSnapshot {
         name: metadata.name,
         attempt: metadata.attempt,
         state: match container.state {
-            ContainerState::ContainerCreated => upstream::ContainerState::Created,
-            ContainerState::ContainerRunning => upstream::ContainerState::Running,
-            ContainerState::ContainerExited => upstream::ContainerState::Exited,
-            ContainerState::ContainerUnknown => upstream::ContainerState::Unknown,
+            ContainerState::ContainerCreated => runtime::ContainerState::Created,
+            ContainerState::ContainerRunning => runtime::ContainerState::Running,
+            ContainerState::ContainerExited => runtime::ContainerState::Exited,
+            ContainerState::ContainerUnknown => runtime::ContainerState::Unknown,
         },
         cpus: resources.cpuset_cpus.clone(),
         mems: resources.cpuset_mems.clone(),

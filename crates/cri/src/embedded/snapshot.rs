@@ -1,6 +1,6 @@
 //! What is told of the embedded runtime: its name, and its containers.
 
-use crate::upstream::ContainerState;
+use bayplan_workload::runtime::ContainerState;
 
 /// What the runtime calls itself in `Version`.
 pub const NAME: &str = "bayplan-embedded";

@@ -1,10 +1,10 @@
 //! The embedded runtime through its own service traits, without a socket.
 
+use bayplan_workload::runtime::ContainerState;
 use tonic::{Code, Request, Status};
 
 use super::{EmbeddedRuntime, Fault};
 use crate::test_support::{create, run_pod, soon};
-use crate::upstream::ContainerState;
 use crate::v1::image_service_server::ImageService;
 use crate::v1::runtime_service_server::RuntimeService;
 use crate::v1::*;

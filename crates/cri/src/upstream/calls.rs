@@ -1,16 +1,16 @@
 //! bayplan's own calls to the runtime. In: ids and pinnings. Out: plain values; no message type leaves this file.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::future::Future;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use bayplan_workload::Pinning;
+use bayplan_workload::runtime::{
+    ContainerDetails, ContainerState, EndedContainer, Exit, ListedContainer, ListedPod, PodDetails,
+    RuntimeError,
+};
 use futures::{Stream, TryFutureExt as _, TryStreamExt as _, future, stream};
 use tonic::{Code, Request, Response, Status};
 
-use super::{ContainerDetails, Upstream, info};
+use super::{Upstream, info};
 use crate::translate::image;
 use crate::{delta, v1};
 
@@ -21,135 +21,6 @@ pub struct RuntimeVersion {
     pub name: String,
     /// For example `v2.1.4`.
     pub version: String,
-}
-
-/// A sandbox in the runtime's list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedPod {
-    /// The runtime's sandbox id.
-    pub id: String,
-    /// Kubernetes UID.
-    pub uid: String,
-    /// Kubernetes namespace.
-    pub namespace: String,
-    /// Kubernetes name.
-    pub name: String,
-    /// Counts sandboxes of the same pod.
-    pub attempt: u32,
-    /// False once it was stopped or died.
-    pub is_ready: bool,
-    /// Labels of the sandbox.
-    pub labels: BTreeMap<String, String>,
-    /// Annotations of the sandbox.
-    pub annotations: BTreeMap<String, String>,
-}
-
-/// A sandbox in detail: what the list has, and its parent cgroup where the runtime tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodDetails {
-    /// As in the list.
-    pub pod: ListedPod,
-    /// The parent cgroup as kubelet gave it.
-    pub cgroup_parent: Option<String>,
-}
-
-/// A container that has ended or was removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndedContainer {
-    /// The runtime's id.
-    pub id: String,
-    /// How its process ended, where the runtime says so with the event.
-    pub exit: Option<Exit>,
-}
-
-/// How the first process of a container ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exit {
-    /// Its exit code; 128 and the number of the signal that killed it.
-    pub code: i32,
-    /// The runtime's word for it, such as `OOMKilled` or `Completed`; may be empty.
-    pub reason: String,
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Exit { code, reason } = self;
-        write!(f, "it exited with code {code}")?;
-        if reason.is_empty() { Ok(()) } else { write!(f, ": {reason}") }
-    }
-}
-
-/// What a container is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ContainerState {
-    /// Made, not started.
-    Created,
-    /// Started.
-    Running,
-    /// Ended, not removed.
-    Exited,
-    /// The runtime does not know, or says a state that is newer than this file.
-    Unknown,
-}
-
-/// A container in the runtime's list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedContainer {
-    /// The runtime's container id.
-    pub id: String,
-    /// The runtime's sandbox id.
-    pub pod_id: String,
-    /// Name in the pod.
-    pub name: String,
-    /// Counts restarts.
-    pub attempt: u32,
-    /// Its image, as the runtime was told; empty where the runtime does not tell.
-    pub image: String,
-    /// What it is doing.
-    pub state: ContainerState,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Its annotations.
-    pub annotations: BTreeMap<String, String>,
-}
-
-/// Why one of bayplan's own calls brought no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RuntimeError {
-    /// The runtime does not know the container or sandbox (any more).
-    #[error("the runtime does not know `{id}`")]
-    Gone {
-        /// What was asked about.
-        id: String,
-    },
-    /// No process listens, or the connection broke.
-    #[error("{call}: {message}")]
-    Unavailable {
-        /// The method.
-        call: &'static str,
-        /// Which socket, and what to do.
-        message: String,
-    },
-    /// No answer in time.
-    #[error("{call}: the runtime at {} did not answer within {limit:?}", socket.display())]
-    TimedOut {
-        /// The method.
-        call: &'static str,
-        /// The runtime's socket.
-        socket: PathBuf,
-        /// How long bayplan waited.
-        limit: Duration,
-    },
-    /// The runtime answered with an error.
-    #[error("{call}: the runtime refused with gRPC code {code}: {message}")]
-    Failed {
-        /// The method.
-        call: &'static str,
-        /// gRPC status code.
-        code: u32,
-        /// The runtime's text.
-        message: String,
-    },
 }
 
 impl Upstream {
@@ -216,7 +87,7 @@ impl Upstream {
         let details = info::parse_container(&answer.info);
         let resources = answer.status.and_then(|it| it.resources?.linux);
         Ok(match resources {
-            Some(resources) => details.or_by_status(&resources),
+            Some(resources) => info::or_by_status(details, &resources),
             None => details,
         })
     }

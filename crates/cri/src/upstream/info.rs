@@ -6,44 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use bayplan_types::{Bytes, CpuSet, NodeSet};
-use bayplan_workload::cmk::{self, Isolate};
+use bayplan_workload::cmk;
 use bayplan_workload::devices::{device_names, mounted_devices};
 use bayplan_workload::huge_pages;
+use bayplan_workload::runtime::ContainerDetails;
 use serde_json::Value;
 
 use crate::v1;
-
-/// A container as the runtime will run it or runs it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ContainerDetails {
-    /// Its first process; `None` before it is started and after it has ended.
-    pub pid: Option<u32>,
-    /// `cpuset.cpus`; `None` also for "not set".
-    pub cpus: Option<CpuSet>,
-    /// `cpuset.mems`; `None` also for "not set".
-    pub mems: Option<NodeSet>,
-    /// `cpu.shares` of cgroup v1.
-    pub shares: Option<i64>,
-    /// Microseconds of CPU time per period; negative is no limit.
-    pub quota: Option<i64>,
-    /// Microseconds.
-    pub period: Option<i64>,
-    /// Bytes; negative is no limit.
-    pub memory_limit: Option<i64>,
-    /// `oom_score_adj` of its first process.
-    pub oom_score_adj: Option<i64>,
-    /// Huge pages: bytes by size of a page.
-    pub huge_pages: BTreeMap<Bytes, Bytes>,
-    /// As the runtime spells it: `/kubepods/...` or `slice:prefix:name`.
-    pub cgroups_path: Option<String>,
-    /// Its devices; only containerd tells their paths.
-    pub devices: Vec<String>,
-    /// Mounts from below `/dev`.
-    pub mounts: Vec<String>,
-    /// The pool of CMK that its environment names.
-    pub isolate: Option<Isolate>,
-}
 
 /// The pieces of a verbose `ContainerStatus`.
 pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetails {
@@ -91,27 +60,28 @@ pub(super) fn parse_container(info: &BTreeMap<String, String>) -> ContainerDetai
     }
 }
 
-impl ContainerDetails {
-    /// With what CRI itself says of the container's resources (`ContainerStatus.resources`, since CRI of Kubernetes 1.26), where the runtime's own
-    /// account lacks it. Zero and the empty text are "not set".
-    pub(super) fn or_by_status(self, resources: &v1::LinuxContainerResources) -> ContainerDetails {
-        let number = |own: Option<i64>, told: i64| own.or((told != 0).then_some(told));
-        let limits = resources.hugepage_limits.iter();
-        let huge_pages = match self.huge_pages.is_empty() {
-            true => huge_pages(limits.map(|it| (it.page_size.as_str(), it.limit))),
-            false => self.huge_pages,
-        };
-        ContainerDetails {
-            cpus: self.cpus.or_else(|| filled(&resources.cpuset_cpus)?.parse().ok()),
-            mems: self.mems.or_else(|| filled(&resources.cpuset_mems)?.parse().ok()),
-            shares: number(self.shares, resources.cpu_shares),
-            quota: number(self.quota, resources.cpu_quota),
-            period: number(self.period, resources.cpu_period),
-            memory_limit: number(self.memory_limit, resources.memory_limit_in_bytes),
-            oom_score_adj: number(self.oom_score_adj, resources.oom_score_adj),
-            huge_pages,
-            ..self
-        }
+/// Details with what CRI itself says of the container's resources (`ContainerStatus.resources`, since CRI of Kubernetes 1.26), where the runtime's own
+/// account lacks it. Zero and the empty text are "not set".
+pub(super) fn or_by_status(
+    details: ContainerDetails,
+    resources: &v1::LinuxContainerResources,
+) -> ContainerDetails {
+    let number = |own: Option<i64>, told: i64| own.or((told != 0).then_some(told));
+    let limits = resources.hugepage_limits.iter();
+    let huge_pages = match details.huge_pages.is_empty() {
+        true => huge_pages(limits.map(|it| (it.page_size.as_str(), it.limit))),
+        false => details.huge_pages,
+    };
+    ContainerDetails {
+        cpus: details.cpus.or_else(|| filled(&resources.cpuset_cpus)?.parse().ok()),
+        mems: details.mems.or_else(|| filled(&resources.cpuset_mems)?.parse().ok()),
+        shares: number(details.shares, resources.cpu_shares),
+        quota: number(details.quota, resources.cpu_quota),
+        period: number(details.period, resources.cpu_period),
+        memory_limit: number(details.memory_limit, resources.memory_limit_in_bytes),
+        oom_score_adj: number(details.oom_score_adj, resources.oom_score_adj),
+        huge_pages,
+        ..details
     }
 }
 
@@ -152,6 +122,9 @@ fn integer(value: &Value) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use bayplan_types::Bytes;
+    use bayplan_workload::cmk::Isolate;
+
     use super::*;
 
     fn info(text: &str) -> BTreeMap<String, String> {
@@ -183,14 +156,14 @@ mod tests {
             huge_pages: [(Bytes(1 << 21), Bytes(1 << 21))].into(),
             ..ContainerDetails::default()
         };
-        assert_eq!(ContainerDetails::default().or_by_status(&told), by_status);
+        assert_eq!(or_by_status(ContainerDetails::default(), &told), by_status);
         // The account goes first, and "not set" says nothing.
         let own = ContainerDetails { shares: Some(512), ..ContainerDetails::default() };
         assert_eq!(
-            own.clone().or_by_status(&told),
+            or_by_status(own.clone(), &told),
             ContainerDetails { shares: Some(512), ..by_status }
         );
-        assert_eq!(own.clone().or_by_status(&v1::LinuxContainerResources::default()), own);
+        assert_eq!(or_by_status(own.clone(), &v1::LinuxContainerResources::default()), own);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bayplan_workload::runtime::{ContainerState, RuntimeError};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixListener;
 
-use super::{ContainerState, RuntimeError, Upstream};
+use super::Upstream;
 use crate::embedded::{EmbeddedRuntime, Fault, NAME};
 use crate::test_support::{Running, create, pinning, run_pod, soon};
 

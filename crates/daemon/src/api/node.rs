@@ -5,8 +5,9 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use bayplan_cri::kubelet_api::{Inventory, parse_pods_json};
+use bayplan_cri::kubelet_api::parse_pods_json;
 use bayplan_node::status::Status;
+use bayplan_workload::Inventory;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Duration, timeout};
 

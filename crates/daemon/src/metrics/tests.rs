@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bayplan_cri::upstream::RuntimeError;
+use bayplan_workload::runtime::RuntimeError;
 
 use super::*;
 use crate::finding::Finding;

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bayplan_cri::upstream::{
+use bayplan_types::Pinning;
+use bayplan_workload::runtime::{
     ContainerDetails, ContainerState, EndedContainer, ListedContainer, ListedPod, PodDetails,
     RuntimeError,
 };
-use bayplan_types::Pinning;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 

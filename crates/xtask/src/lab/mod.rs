@@ -2,12 +2,14 @@
 //! passed, or a shell.
 
 pub(crate) mod archive;
+mod change;
 pub(crate) mod foreign;
 mod guest;
 mod kernel;
 mod machine;
 mod root;
 mod systemd;
+mod times;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,6 +25,7 @@ use crate::lab::guest::{Guest, Init};
 pub(crate) use crate::lab::guest::{Limits, watch};
 use crate::lab::kernel::{Kernel, RELEASES, Release};
 use crate::lab::machine::{DEFAULT, MACHINES, Machine};
+use crate::lab::times::Ran;
 use crate::reenact::in_guest::{self, Packed};
 use crate::{cargo, setup, workspace};
 
@@ -30,9 +33,10 @@ pub(crate) const HELP: &str = "\
 cargo xtask lab list     the machines and kernels that there are
 cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
 cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|systemd|all] [--limit SECONDS]
-                   [--silence SECONDS] [--suite guest|probes] [--program FILE] [--package FILE] [--containerd 1.7|2] [-- ARGUMENT...]
-                         the guest tests, or the kernel tests of the probes; ARGUMENT is a part of a test's name. Or any program of
-                         yours. With a Debian package under systemd, they test what it installs, and that it comes and goes
+                   [--silence SECONDS] [--suite guest|probes] [--guests COUNT] [--program FILE] [--package FILE] [--containerd 1.7|2]
+                   [-- ARGUMENT...]
+                         the guest tests, or the kernel tests of the probes; ARGUMENT is a part of a test's name. Guest tests are divided
+                         among COUNT guests, and --skip PART leaves some out. Or any program of yours. With a Debian package under systemd, they test what it installs, and that it comes and goes
 cargo xtask lab run --reenact SCENARIO[,SCENARIO] [--machine NAME] [--kernel NAME] [--limit SECONDS] [--silence SECONDS] [-- ARGUMENT...]
                          scenarios of `cargo xtask reenact` in a guest, for where containers run and where their memory is: its times mean
                          nothing. ARGUMENT is one of reenact, such as --rounds 3; results.json is in the guest's directory, below reenact
@@ -45,34 +49,6 @@ cargo xtask lab shell [--machine NAME] [--kernel NAME] [--init shell|systemd]
 /// half an hour.
 const LIMITS: Limits =
     Limits { whole: Duration::from_secs(3600), silent: Duration::from_secs(300) };
-
-/// What depends on the kernel most: a change is judged by all tests on the newer one and by these on the older one; the nightly run has all on each.
-const BY_KERNEL: &[&str] = &[
-    "the_kernel_has_what",
-    "the_cgroup_has_what",
-    "what_is_promised_holds_at_the_first",
-    "shared_cpus_shrink",
-    "a_resize_grows_in_its_node",
-    "pages_are_on_the_node",
-    "limits_bursts_and_memory",
-    "a_partition_keeps",
-    "interrupts_and_work_queues",
-    "a_class_of_block_io",
-    "weights_of_block_io",
-    "idle_memory_is_reclaimed",
-    "the_probes_count",
-    "moves_are_counted",
-    "after_a_kill_in_the_middle",
-];
-
-/// Tests by which a change is judged under systemd, too.
-const UNDER_SYSTEMD: &[&str] = &[
-    "what_systemd_writes_a",
-    "cpu_sets_that_systemd_was_told_of",
-    "a_call_of_kubelet_starts_the_daemon",
-    "limits_bursts_and_memory",
-    "the_unit_may_do_all",
-];
 
 /// Guests take up to 4 GiB of memory each.
 const AT_A_TIME_MAX: usize = 4;
@@ -89,6 +65,8 @@ struct Asked {
     inits: Vec<Init>,
     limits: Limits,
     suite: Suite,
+    /// Among so many guests the tests are divided, on each machine with each kernel and each first process.
+    guests: usize,
     package: Option<PathBuf>,
     /// The series of a containerd that is there beside the guest's own, and is used instead.
     containerd: Option<&'static str>,
@@ -161,12 +139,11 @@ fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a change has to pass, on one machine: everything on the newer kernel, and what depends most on the kernel and on systemd.
+/// What a change has to pass: [`change`].
 pub(crate) fn test() -> anyhow::Result<()> {
-    let everything = Asked::parse(&["--kernel", Release::Backports.name()])?;
-    let by_kernel = [&["--kernel", Release::Stable.name(), "--"], BY_KERNEL].concat();
-    let under_systemd = [&["--init", "systemd", "--"], UNDER_SYSTEMD].concat();
-    run_all(&[everything, Asked::parse(&by_kernel)?, Asked::parse(&under_systemd)?])
+    let asked: Vec<Asked> =
+        change::runs().iter().map(|args| Asked::parse(args)).collect::<anyhow::Result<_>>()?;
+    run_all(&asked)
 }
 
 impl Asked {
@@ -177,6 +154,7 @@ impl Asked {
             inits: vec![Init::Shell],
             limits: LIMITS,
             suite: Suite::Guest,
+            guests: 1,
             package: None,
             containerd: None,
             args: Vec::new(),
@@ -196,6 +174,7 @@ impl Asked {
                 "--limit" => whole = Some(Duration::from_secs(value()?.parse()?)),
                 "--silence" => silent = Some(Duration::from_secs(value()?.parse()?)),
                 "--suite" => asked.suite = Suite::find(value()?)?,
+                "--guests" => asked.guests = value()?.parse()?,
                 "--program" => asked.suite = Suite::Program(value()?.into()),
                 "--reenact" => {
                     let names = value()?;
@@ -210,15 +189,25 @@ impl Asked {
         }
         asked.limits.whole = whole.unwrap_or(asked.limits.whole);
         asked.limits.silent = silent.unwrap_or(asked.limits.silent);
+        asked.check()?;
+        Ok(asked)
+    }
+
+    /// What does not go together.
+    fn check(&self) -> anyhow::Result<()> {
         ensure!(
-            !matches!(asked.suite, Suite::Reenact(_)) || asked.inits == [Init::Shell],
+            self.guests == 1 || self.guests > 1 && self.suite == Suite::Guest,
+            "only guest tests are divided among several guests"
+        );
+        ensure!(
+            !matches!(self.suite, Suite::Reenact(_)) || self.inits == [Init::Shell],
             "scenarios run without systemd: leave out --init"
         );
         ensure!(
-            asked.package.is_none() || asked.inits == [Init::Systemd],
+            self.package.is_none() || self.inits == [Init::Systemd],
             "a package is installed under systemd: add --init systemd"
         );
-        Ok(asked)
+        Ok(())
     }
 }
 
@@ -276,26 +265,32 @@ fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Names below `/usr/bin` of a guest, and their files.
+type Programs = Vec<(String, PathBuf)>;
+
 /// A guest and what it is to run.
 struct Job {
     guest: Guest,
-    /// Names below `/usr/bin`, and their files.
-    programs: Vec<(String, PathBuf)>,
+    /// The guest's, and which of several.
+    name: String,
+    programs: Programs,
     command: String,
     limits: Limits,
 }
 
 impl Asked {
-    /// The programs of each guest, and its command.
-    fn load(&self, built: &Built) -> anyhow::Result<(Vec<(String, PathBuf)>, String)> {
-        let (mut programs, command) = match &self.suite {
-            Suite::Guest => tests(&built.tests, &self.args),
+    /// The programs of each guest, and a command for each of those that divide the tests.
+    fn load(&self, built: &Built) -> anyhow::Result<(Programs, Vec<String>)> {
+        let (mut programs, commands) = match &self.suite {
+            Suite::Guest => self.shares(&built.tests),
             Suite::Probes => tests(&built.probes, &self.args),
             Suite::Program(file) => tests(file, &self.args),
             Suite::Reenact(names) => {
                 let Packed { files, command } = in_guest::pack(names, &self.args, &built.bayplan)?;
                 // In memory that containerd can lay file systems over.
-                (files, format!("export XDG_CACHE_HOME=/tmp/cache\n{}", command_line(&command)))
+                let command =
+                    format!("export XDG_CACHE_HOME=/tmp/cache\n{}", command_line(&command));
+                (files, vec![command])
             }
         };
         programs.push(("bayplan".to_owned(), built.bayplan.clone()));
@@ -304,26 +299,53 @@ impl Asked {
             let given = containerd_of(series)?.into_iter();
             programs.extend(given.map(|(name, file)| (name.to_owned(), file)));
         }
-        Ok((programs, command))
+        Ok((programs, commands))
     }
 
-    /// A guest for each machine with each kernel and each first process.
+    /// The guest tests, divided.
+    fn shares(&self, file: &Path) -> (Programs, Vec<String>) {
+        if self.guests == 1 {
+            return tests(file, &self.args);
+        }
+        let (mut programs, mut commands) = (Vec::new(), Vec::new());
+        for number in 1..=self.guests {
+            let share = ["--share".to_owned(), format!("{number}/{}", self.guests)];
+            let (these, command) = tests(file, &[&share[..], &self.args].concat());
+            programs = these;
+            commands.extend(command);
+        }
+        (programs, commands)
+    }
+
+    /// A guest for each machine with each kernel and each first process, and for each share of the tests.
     fn jobs(&self, built: &Built) -> anyhow::Result<Vec<Job>> {
-        let (programs, command) = self.load(built)?;
+        let (programs, commands) = self.load(built)?;
         let mut jobs = Vec::new();
         for release in &self.releases {
             let kernel = cached_or_fetched(*release)?;
             for (machine, init) in
                 self.machines.iter().flat_map(|it| self.inits.iter().map(move |init| (*it, *init)))
             {
-                let out = out_dir(machine, *release, init, &self.suite);
-                let (kernel, package) = (kernel.clone(), self.package.clone());
-                jobs.push(Job {
-                    guest: Guest { machine, kernel, init, package, out },
-                    programs: programs.clone(),
-                    command: command.clone(),
-                    limits: self.limits,
-                });
+                let all = out_dir(machine, *release, init, &self.suite);
+                for (index, command) in commands.iter().enumerate() {
+                    let (which, out) = match self.guests {
+                        1 => (String::new(), all.clone()),
+                        count => {
+                            let number = index + 1;
+                            let out = format!("{}-{number}of{count}", all.display());
+                            (format!(", share {number} of {count}"), out.into())
+                        }
+                    };
+                    let (kernel, package) = (kernel.clone(), self.package.clone());
+                    let guest = Guest { machine, kernel, init, package, out };
+                    jobs.push(Job {
+                        name: format!("{}{which}", guest.name()),
+                        guest,
+                        programs: programs.clone(),
+                        command: command.clone(),
+                        limits: self.limits,
+                    });
+                }
             }
         }
         Ok(jobs)
@@ -342,37 +364,39 @@ fn run_all(asked: &[Asked]) -> anyhow::Result<()> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let at_a_time = cpus.min(AT_A_TIME_MAX).min(jobs.len());
     let next = AtomicUsize::new(0);
-    let failed = Mutex::new(Vec::new());
+    let all_ran = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..at_a_time {
             scope.spawn(|| {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let ran = job.run(at_a_time == 1);
-                    if let (Err(error), Ok(mut failed)) = (ran, failed.lock()) {
-                        failed.push(format!("{}: {error:#}", job.guest.name()));
-                    }
+                    all_ran.lock().unwrap_or_else(PoisonError::into_inner).push(ran);
                 }
             });
         }
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let all_ran = all_ran.into_inner().unwrap_or_else(PoisonError::into_inner);
+    print!("\n{}", times::render(&all_ran));
+    let failed: Vec<&str> = all_ran.iter().filter_map(|ran| ran.failure.as_deref()).collect();
     ensure!(failed.is_empty(), "failed:\n{}", failed.join("\n"));
     Ok(())
 }
 
 impl Job {
     /// Shows the console while it runs, or else all of it at its end.
-    fn run(&self, is_alone: bool) -> anyhow::Result<()> {
-        let guest = &self.guest;
-        println!("== lab: {} starts", guest.name());
+    fn run(&self, is_alone: bool) -> Ran {
+        let (guest, name) = (&self.guest, self.name.clone());
+        println!("== lab: {name} starts");
         let started = Instant::now();
         let programs: Vec<(&str, &Path)> =
             self.programs.iter().map(|(name, file)| (name.as_str(), file.as_path())).collect();
-        let ran = guest.run(&programs, &self.command, self.limits, is_alone);
-        let console = if is_alone { String::new() } else { guest.console() };
-        let how = if ran.is_ok() { "passed" } else { "failed" };
-        println!("{console}== lab: {} {how} in {} s", guest.name(), started.elapsed().as_secs());
-        ran
+        let ended = guest.run(&programs, &self.command, self.limits, is_alone);
+        let (took, console) = (started.elapsed(), guest.console());
+        let how = if ended.is_ok() { "passed" } else { "failed" };
+        let shown = if is_alone { "" } else { &console };
+        println!("{shown}== lab: {name} {how} in {} s", took.as_secs());
+        let failure = ended.err().map(|error| format!("{name}: {error:#}"));
+        Ran { tests: times::parse(&console), name, took, failure }
     }
 }
 
@@ -400,10 +424,10 @@ fn cached_or_fetched(release: Release) -> anyhow::Result<Kernel> {
 }
 
 /// A program with tests, and its command.
-fn tests(file: &Path, args: &[String]) -> (Vec<(String, PathBuf)>, String) {
+fn tests(file: &Path, args: &[String]) -> (Programs, Vec<String>) {
     let name = "guest-tests".to_owned();
     let words: Vec<String> = std::iter::once(&name).chain(args).cloned().collect();
-    (vec![(name, file.to_owned())], command_line(&words))
+    (vec![(name, file.to_owned())], vec![command_line(&words)])
 }
 
 /// For a shell.
@@ -471,6 +495,41 @@ mod tests {
         for wrong in [&["--reenact", "alnoe"][..], &["--reenact", "alone", "--init", "systemd"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn guest_tests_and_nothing_else_are_divided() {
+        let asked = Asked::parse(&["--guests", "2", "--", "--skip", "cmk"]).unwrap();
+        let (programs, commands) = asked.shares(Path::new("tests"));
+        assert_eq!(programs, [("guest-tests".to_owned(), PathBuf::from("tests"))]);
+        assert_eq!(
+            commands,
+            ["1/2", "2/2"].map(|it| format!("'guest-tests' '--share' '{it}' '--skip' 'cmk'\n"))
+        );
+        let whole = Asked::parse(&["--", "cmk"]).unwrap().shares(Path::new("tests")).1;
+        assert_eq!(whole, ["'guest-tests' 'cmk'\n"]);
+        for wrong in [
+            &["--guests", "0"][..],
+            &["--guests", "two"],
+            &["--guests", "2", "--suite", "probes"],
+            &["--guests", "2", "--reenact", "redis-near"],
+        ] {
+            assert!(Asked::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_has_both_kernels_and_systemd() {
+        let asked = change::runs().map(|args| Asked::parse(&args).unwrap());
+        let [under_systemd, newer] = &asked;
+        assert_eq!((under_systemd.guests, newer.guests), (1, 3));
+        assert_eq!(
+            (&under_systemd.inits[..], &newer.inits[..]),
+            (&[Init::Systemd][..], &[Init::Shell][..])
+        );
+        assert_eq!(under_systemd.releases, [Release::Stable]);
+        assert_eq!(newer.releases, [Release::Backports]);
+        assert_eq!(newer.args[0], "--skip");
     }
 
     #[test]

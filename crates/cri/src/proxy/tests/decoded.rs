@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use bayplan_workload::Admission;
+use bayplan_workload::runtime::ContainerState;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Request};
 use http_body_util::BodyExt;
@@ -14,7 +15,6 @@ use crate::embedded::Fault;
 use crate::frame;
 use crate::proxy::DECODED;
 use crate::test_support::{House, create, pinning, run_pod, soon};
-use crate::upstream::ContainerState;
 use crate::v1;
 
 const CREATE: &str = "/runtime.v1.RuntimeService/CreateContainer";
