@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod cmk;
+mod cmk_refusals;
 mod config;
 mod import;
 mod journal;

@@ -8,23 +8,24 @@
 //! Guarantees: a group that has members is neither released nor left without a CPU that they need; what cannot be had changes nothing.
 
 use std::cmp::Reverse;
+use std::ops::RangeInclusive;
 
 use bayplan_topology::Level;
 use bayplan_types::CpuSet;
 
 use crate::allocation::Allocation;
 use crate::change::Move;
-use crate::domain::around;
+use crate::domain::{around, cpus_of_kind};
 use crate::id::ContainerId;
 use crate::ledger::{AdoptError, Ledger};
 use crate::memory::near_nodes;
 use crate::offer::Refusal;
 use crate::pick::choose::choose;
 use crate::plan_offer::offer;
-use crate::pool::PoolId;
+use crate::pool::{PoolId, Pools};
 use crate::request::{Demand, Previous, Request};
 use crate::score::Rejection;
-use crate::wishes::{Part, Siblings};
+use crate::wishes::{CpuWishes, Part, Siblings, Strictness};
 
 impl Ledger {
     /// What a group holds for those of its members that have no CPUs of their own; `None` for what is no group.
@@ -103,6 +104,27 @@ impl Ledger {
         made
     }
 
+    /// Whether so many CPUs beside these would be of several kinds of cores, because some of the kind that is preferred are open, and too few.
+    pub fn mixes_kinds(&self, wishes: &CpuWishes, has: &CpuSet, more: usize) -> bool {
+        let Some((kind, Strictness::Preferred)) = wishes.core_kind else { return false };
+        let open = self.open().cpus().difference(has);
+        let open = cpus_of_kind(&self.pools, kind).map(|it| it.intersection_len(&open));
+        open.is_some_and(|open| (1..more).contains(&open))
+    }
+
+    /// The sizes on the way of a group to a larger one. A wish is met by all CPUs of an offer or by none, so one that would be of several kinds of cores grows CPU by CPU.
+    pub(crate) fn sizes_to_grow(
+        &self,
+        wishes: &CpuWishes,
+        has: &CpuSet,
+        wanted: usize,
+    ) -> RangeInclusive<usize> {
+        match self.mixes_kinds(wishes, has, wanted.saturating_sub(has.len())) {
+            true => has.len() + 1..=wanted,
+            false => wanted..=wanted,
+        }
+    }
+
     /// Those of these CPUs that a group may have beside its own: neither owned, nor closed by another container.
     pub fn open_to_groups(&self, cpus: &CpuSet) -> CpuSet {
         let open = self.open().cpus().union(self.open_isolated());
@@ -141,9 +163,16 @@ impl Ledger {
             self.lift_quietly(*id);
         }
         self.lift_quietly(request.id);
-        let more = wanted.saturating_sub(exclusive.len());
-        let pool = self.pool_to_grow(request, &exclusive, more);
-        let moves = self.regrant(request, Allocation { exclusive, pool, ..held }, wanted)?;
+        let mut moves = Vec::new();
+        let mut had = Allocation { exclusive, ..held };
+        for size in self.sizes_to_grow(&request.wishes.cpus, &had.exclusive, wanted) {
+            let more = size.saturating_sub(had.exclusive.len());
+            let pool = self.pool_to_grow(request, &had.exclusive, more);
+            moves.extend(self.regrant(request, Allocation { pool, ..had.clone() }, size)?);
+            if size < wanted {
+                had = self.lift_quietly(request.id).unwrap_or(had);
+            }
+        }
         for (id, member) in members {
             let has = self.group(request.id).map(|it| it.exclusive.clone()).unwrap_or_default();
             let lost = member.exclusive.difference(&has);
@@ -161,7 +190,7 @@ impl Ledger {
         let wishes = &request.wishes.cpus;
         let named = wishes.exactly.intersection(&held.exclusive);
         let from = if named.len() >= wanted { &named } else { &held.exclusive };
-        let exclusive = choose(&self.pools, from, wanted, wishes.is_spread());
+        let exclusive = choose_kept(&self.pools, wishes, from, wanted);
         let all = exclusive.union(&self.given_inside(request.id));
         let beside = around(&self.pools, Level::Core, &all).difference(&all);
         let idle = match wishes.siblings {
@@ -259,6 +288,21 @@ impl Ledger {
             self.hold_quietly(group, held);
         }
     }
+}
+
+/// So many of the CPUs that a group has: those of the kind of cores that it prefers before others.
+pub(crate) fn choose_kept(
+    pools: &Pools,
+    wishes: &CpuWishes,
+    cpus: &CpuSet,
+    count: usize,
+) -> CpuSet {
+    let kind = wishes.core_kind.and_then(|(kind, _)| cpus_of_kind(pools, kind));
+    let liked = kind.map_or_else(|| cpus.clone(), |kind| kind.intersection(cpus));
+    let first = choose(pools, &liked, count.min(liked.len()), wishes.is_spread());
+    let others = cpus.difference(&liked);
+    let left = count.saturating_sub(first.len()).min(others.len());
+    first.union(&choose(pools, &others, left, wishes.is_spread()))
 }
 
 /// Domains of a level of which no container and no group owns a CPU, each without its reserved and isolated CPUs: those with the fewest containers that would have to

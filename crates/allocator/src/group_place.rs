@@ -5,6 +5,7 @@ use bayplan_types::CpuSet;
 
 use crate::allocation::Allocation;
 use crate::domain::around;
+use crate::group::choose_kept;
 use crate::id::ContainerId;
 use crate::ledger::Ledger;
 use crate::offer::Refusal;
@@ -40,7 +41,7 @@ impl Ledger {
         }
         for Component { request, has } in components {
             let wanted = request.demand.exclusive().min(has.len());
-            let exclusive = choose(&trial.pools, has, wanted, request.wishes.cpus.is_spread());
+            let exclusive = choose_kept(&trial.pools, &request.wishes.cpus, has, wanted);
             if !exclusive.is_empty() {
                 let pool = trial.pools.around(&exclusive);
                 let terms = request.terms();
@@ -54,17 +55,20 @@ impl Ledger {
 
     /// Gives an entry as many CPUs as it is to have, beside those that it has; gives all of them.
     fn complete(&mut self, request: &Request) -> Result<CpuSet, Refusal> {
-        let had = self.lift(request.id).map(|it| it.exclusive).unwrap_or_default();
+        let mut had = self.lift(request.id).map(|it| it.exclusive).unwrap_or_default();
         let wanted = request.demand.exclusive();
-        let pool = self.pool_to_grow(request, &had, wanted.saturating_sub(had.len()));
-        let previous = (!had.is_empty()).then(|| Previous { pool, exclusive: had.clone() });
-        let demand = Demand::new(wanted, None);
-        let offered = offer(self, &Request { demand, previous, ..request.clone() })?;
-        let exclusive = offered.allocation().exclusive.clone();
-        match self.commit(offered) {
-            Ok(()) => Ok(exclusive),
-            Err(_) => Err(Refusal::of(pool, Rejection::NoSuchGroup)),
+        for size in self.sizes_to_grow(&request.wishes.cpus, &had, wanted) {
+            self.lift(request.id);
+            let pool = self.pool_to_grow(request, &had, size.saturating_sub(had.len()));
+            let previous = (!had.is_empty()).then(|| Previous { pool, exclusive: had.clone() });
+            let demand = Demand::new(size, None);
+            let offered = offer(self, &Request { demand, previous, ..request.clone() })?;
+            had.clone_from(&offered.allocation().exclusive);
+            if self.commit(offered).is_err() {
+                return Err(Refusal::of(pool, Rejection::NoSuchGroup));
+            }
         }
+        Ok(had)
     }
 }
 

@@ -58,6 +58,7 @@ pub use id::ContainerId;
 pub use ledger::{AdoptError, Holdings, Ledger, RelocateError, StaleOffer};
 pub use narrow::plan_narrowing;
 pub use offer::{Considered, Offer, Refusal};
+pub use place::outside_roomiest;
 pub use plan_offer::offer;
 pub use pool::{Pool, PoolId, Pools};
 pub use request::{Demand, Preferences, Previous, Request, derive_demand};

@@ -95,6 +95,24 @@ pub(crate) fn near_room(ledger: &Ledger, request: &Request) -> Option<Request> {
 
 /// The NUMA node with the most CPUs that a newcomer may own, in the die and the package of which the same is so; `None` on a machine without NUMA nodes.
 pub(crate) fn roomiest_node(ledger: &Ledger) -> Option<NodeSet> {
+    let within = roomiest(ledger, &[Level::Package, Level::Die, Level::NumaNode]).pop()?;
+    Some(ledger.pools().nodes_of(&within)).filter(|nodes| !nodes.is_empty())
+}
+
+/// On a machine with one NUMA node, or with none: the CPUs outside of the package with the most CPUs that a newcomer may own, and those outside of its die and its L3 cache of which the same is so. None of
+/// them on any other machine, and of a level of which there is one domain.
+pub fn outside_roomiest(ledger: &Ledger) -> Vec<CpuSet> {
+    let all = ledger.pools().cpus();
+    if ledger.pools().count(Level::NumaNode, &all) > 1 {
+        return Vec::new();
+    }
+    let within = roomiest(ledger, &[Level::Package, Level::Die, Level::L3]);
+    let outside = within.iter().map(|it| all.difference(it));
+    outside.filter(|it| !it.is_empty()).collect()
+}
+
+/// From the widest level to the narrowest, the domain with most room in that of the level before.
+fn roomiest(ledger: &Ledger, levels: &[Level]) -> Vec<CpuSet> {
     let pools = ledger.pools();
     let room = |cpus: &CpuSet| {
         let pool = pools.get(pools.around(cpus));
@@ -103,13 +121,15 @@ pub(crate) fn roomiest_node(ledger: &Ledger) -> Option<NodeSet> {
         let open = ledger.open().cpus().intersection(cpus).len();
         (open, Reverse(containers), Reverse(cpus.first()))
     };
+    let mut found = Vec::new();
     let mut within = pools.cpus();
-    for level in [Level::Package, Level::Die, Level::NumaNode] {
-        let domains = pools.domains.iter().filter(|(it, _)| *it == level);
+    for level in levels {
+        let domains = pools.domains.iter().filter(|(it, _)| it == level);
         let inside = domains.filter(|(_, cpus)| cpus.is_subset(&within));
         if let Some((_, cpus)) = inside.max_by_key(|(_, cpus)| room(cpus)) {
             within = cpus.clone();
+            found.push(within.clone());
         }
     }
-    Some(pools.nodes_of(&within)).filter(|nodes| !nodes.is_empty())
+    found
 }

@@ -17,7 +17,7 @@ use bayplan_host::Depth;
 use bayplan_topology::derive;
 use bayplan_types::CpuSet;
 
-use self::store::Store;
+use self::store::{Processes, Store};
 use crate::args::{CmkCommand, InitOptions, ReportOptions, UninstallOptions};
 use crate::machine::load_snapshot;
 use crate::node_config::NodeConfig;
@@ -119,9 +119,10 @@ fn repeat(options: &ReportOptions, print: fn(&Path) -> anyhow::Result<()>) -> an
 }
 
 fn reconcile(dir: &Path) -> anyhow::Result<()> {
+    let processes = Processes::find()?;
     let store = Store::open(dir)?;
     let mut pools = store.read()?;
-    let reclaimed = reclaim(&mut pools, store::is_running);
+    let reclaimed = reclaim(&mut pools, |pid| processes.is_running(pid));
     if !reclaimed.is_empty() {
         store.write(&pools)?;
     }
@@ -129,8 +130,10 @@ fn reconcile(dir: &Path) -> anyhow::Result<()> {
 }
 
 fn report(dir: &Path) -> anyhow::Result<()> {
+    let processes = Processes::find()?;
     let pools = Store::open(dir)?.read()?;
-    say_json(&node_report(&pools, path_text(dir), store::allowed_cpus))
+    let allowed = |pid| processes.allowed_cpus(pid);
+    say_json(&node_report(&pools, path_text(dir), allowed))
 }
 
 fn say_json(value: &serde_json::Value) -> anyhow::Result<()> {
@@ -140,10 +143,11 @@ fn say_json(value: &serde_json::Value) -> anyhow::Result<()> {
 /// Waits a little for programs to end.
 fn uninstall(options: &UninstallOptions) -> anyhow::Result<()> {
     let dir = &options.dir.conf_dir;
+    let processes = Processes::find()?;
     for left in (0..options.tries.max(1)).rev() {
         let store = Store::open(dir)?;
         let mut pools = store.read()?;
-        reclaim(&mut pools, store::is_running);
+        reclaim(&mut pools, |pid| processes.is_running(pid));
         let tasks: Vec<String> = pools
             .pools
             .values()

@@ -15,7 +15,7 @@ use bayplan_types::CpuSet;
 
 pub use self::choose::{ChooseError, Wanted, choose};
 pub use self::divide::{DivideError, Division, Mode, divide};
-pub use self::layout::{directory, parse_cpu_list, render_cpu_list};
+pub use self::layout::{directory, is_stray, parse_cpu_list, render_cpu_list};
 pub use self::show::{Reclaimed, describe, node_report, reclaim, reconcile_report};
 
 /// A list of CPUs, and what runs on it.

@@ -72,6 +72,7 @@ pub fn new_container(request: &v1::CreateContainerRequest) -> NewContainer {
         assigned: Vec::new(),
         cmk: cmk_words(config).map(|said| said.asked),
         due_id: None,
+        keeps_chosen: false,
     }
 }
 

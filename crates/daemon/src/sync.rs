@@ -286,6 +286,7 @@ impl Syncer {
             assigned: Vec::new(),
             cmk: details.isolate.clone().map(Ok),
             due_id: None,
+            keeps_chosen: false,
         };
         SeenDetails { container, pinning: self.pinning(details) }
     }

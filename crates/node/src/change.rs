@@ -163,8 +163,13 @@ pub(crate) enum NodeChange<'a> {
     Machine,
     /// How the CPUs of the machine are divided, or whether all that runs is known, has changed: the journal names the machine anew.
     MachineNamed,
-    /// Another configuration holds, with these CPUs reserved.
-    Configured { reserved: &'a CpuSet },
+    /// Another configuration holds.
+    Configured {
+        /// These CPUs are reserved.
+        reserved: &'a CpuSet,
+        /// It is the earlier one: the last change of group types was undone.
+        is_taken_back: bool,
+    },
     /// The node was found at rest, and it was looked whether holes can be joined or memory narrowed.
     Looked,
     /// The runtime does not answer.

@@ -11,9 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::claims::shown_cpus;
 use crate::criteria::Criteria;
 
-/// Ends what is told of a container that has lost its exclusive CPUs.
-pub(crate) const SHARES: &str = "; it shares from now on";
-
 /// For people.
 pub(crate) const LEFT_ALONE: &str = "left alone";
 /// Devices that are named in what was asked.

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use crate::colocation::Colocation;
 use crate::history::{Entry, Kind, ProposalForm};
 use crate::huge_pages::HugePagesNow;
+use crate::lost::Lost;
 use crate::mode::{Mode, ModePlan, NotInPlace};
 use crate::occupancy::Occupancy;
 use crate::reconfigure::{ChangedConfig, Shift};
@@ -292,6 +293,8 @@ pub struct Step {
     pub files: FileNews,
     /// The runtime should be asked soon what runs.
     pub sync_soon: bool,
+    /// Containers that have lost their CPUs, or any place.
+    pub(crate) lost: Vec<Lost>,
 }
 
 impl Step {
@@ -306,6 +309,7 @@ impl Step {
             forgiven: Vec::new(),
             files: FileNews::default(),
             sync_soon: false,
+            lost: Vec::new(),
         }
     }
 
@@ -327,5 +331,6 @@ impl Step {
         self.records.append(&mut other.records);
         self.history.append(&mut other.history);
         self.notes.append(&mut other.notes);
+        self.lost.append(&mut other.lost);
     }
 }

@@ -6,6 +6,8 @@
 
 mod proposal;
 
+use std::ops::Not;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -274,6 +276,9 @@ pub struct NodeForm {
     /// Every group that is there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupForm>,
+    /// This configuration holds again, because the last change of group types was undone; absent from older histories.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub is_taken_back: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]

@@ -7,7 +7,7 @@
 //! | [`event`] | what goes in, and what comes out |
 //! | `change` | what happened: one value each, from which record, entry and note follow |
 //! | [`record`], [`history`], [`facts_form`] | lines of the journal and of the history |
-//! | [`known`], [`reconcile`], [`replan`] | a start, a sync with the runtime, a machine of another shape |
+//! | `restore`, [`known`], [`reconcile`], [`replan`], `lost` | a start, a sync with the runtime, a machine of another shape |
 //! | [`decision`], [`criteria`], [`status`] | what is told of all that |
 //! | [`mode`], [`reconfigure`], [`settings`] | what an operator changes |
 //! | [`compaction`], [`narrowing`], [`cold_start`], [`claims`], [`turned`], [`sent`], [`colocation`], [`overflow`], [`huge_pages`] | one concern each |
@@ -35,6 +35,7 @@ pub mod groups;
 pub mod history;
 pub mod huge_pages;
 pub mod known;
+mod lost;
 pub mod mode;
 pub mod names;
 pub mod narrowing;
@@ -48,6 +49,7 @@ pub mod reconfigure;
 pub mod record;
 pub mod replan;
 pub mod resources_file;
+mod restore;
 pub mod sent;
 pub mod settings;
 pub mod state;

@@ -24,15 +24,12 @@ use bayplan_types::{CpuSet, MilliCpu, NodeSet};
 use jiff::Timestamp;
 
 use crate::change::{Change, NodeChange};
-use crate::container::{Container, Phase};
-use crate::decision::{Decision, SHARES};
+use crate::decision::Decision;
 use crate::event::{Answer, ChangedMachine, Note, Step};
 use crate::history::By;
-use crate::record::{AllocationForm, Elsewhere, Live};
+use crate::lost::Lost;
+use crate::record::AllocationForm;
 use crate::state::NodeState;
-
-/// Added to the decision about a container that takes its earlier place again.
-const BACK: &str = "; its earlier place counts again: the machine has its earlier shape";
 
 /// How many could not stay.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,95 +71,6 @@ enum Group {
 }
 
 impl NodeState {
-    /// Takes over what a journal says was live. What the runtime has to say about all of them is for the first sync.
-    pub fn restore(&mut self, live: Live, now: Timestamp) -> Step {
-        let mut step = Step::new(Answer::Done);
-        self.skip_ids_below(live.next_id);
-        if let Some((mode, since)) = live.mode {
-            (self.mode, self.mode_since) = (mode, Some(since));
-        }
-        self.is_rebalance_paused = live.is_rebalance_paused;
-        self.unstarted = live.unstarted;
-        let mut places = Vec::new();
-        let before = live.fingerprint.filter(|before| *before != self.fingerprint);
-        let owned: Vec<(ContainerId, CpuSet)> =
-            live.containers.iter().map(|(id, it)| (*id, it.allocation.taken())).collect();
-        let is_free = |id: ContainerId, cpus: &CpuSet| {
-            owned.iter().all(|(other, taken)| *other == id || !taken.intersects(cpus))
-        };
-        for (id, placed) in live.containers {
-            let phase = match placed.runtime_id {
-                Some(_) => Phase::Created,
-                None => Phase::Unconfirmed,
-            };
-            let spec = placed.container.into();
-            self.insert(id, spec, placed.runtime_id, phase, placed.decision);
-            self.doubt_again(id, now);
-            self.set_cold(id, placed.cold);
-            self.set_unasked(id, placed.is_unasked);
-            let here = match placed.elsewhere {
-                // It owns others by now.
-                Some(_) if placed.allocation.has_exclusive() => placed.allocation,
-                Some(it)
-                    if it.fingerprint == self.fingerprint
-                        && is_free(id, &it.allocation.taken()) =>
-                {
-                    if let Some(container) = self.containers.get_mut(&id) {
-                        container.decision.outcome.push_str(BACK);
-                    }
-                    it.allocation
-                }
-                elsewhere => {
-                    if let Some(container) = self.containers.get_mut(&id) {
-                        container.elsewhere = elsewhere.map(|it| *it);
-                    }
-                    placed.allocation
-                }
-            };
-            places.push((id, here));
-        }
-        self.take_claims();
-        let is_same = live.group_types == self.groups.fingerprint();
-        self.restore_groups(live.groups, &places, is_same);
-        // On the same machine with the same types, a container that found its group full stays outside, as it would if the daemon had gone on.
-        let misplaced = match is_same && before.is_none() {
-            true => BTreeMap::new(),
-            false => self.misplaced(),
-        };
-        self.replan(&places, &misplaced, "not_restored", now, &mut step);
-        if let Some(before) = before {
-            self.note_elsewhere(&places, &before);
-        }
-        self.emit_replanned(&places, &mut step);
-        NodeState::finish_entries(&mut step, now);
-        step
-    }
-
-    /// Since when its creation was in doubt is not in the journal, and the runtime may still be making it.
-    fn doubt_again(&mut self, id: ContainerId, now: Timestamp) {
-        let container = self.containers.get_mut(&id);
-        let is_doubtful =
-            |it: &&mut Container| it.phase == Phase::Unconfirmed && it.spec.due_id.is_some();
-        if let Some(container) = container.filter(is_doubtful) {
-            container.doubted_at = Some(now);
-        }
-    }
-
-    /// Remembers the places of containers that owned CPUs on the machine of this shape and own none here; the first such machine counts.
-    fn note_elsewhere(&mut self, places: &[(ContainerId, AllocationForm)], fingerprint: &str) {
-        for (id, had) in places {
-            let owns = self.ledger.allocation(*id).is_some_and(|it| !it.exclusive.is_empty());
-            if owns || !had.has_exclusive() {
-                continue;
-            }
-            let Some(container) = self.containers.get_mut(id) else { continue };
-            container.elsewhere.get_or_insert_with(|| Elsewhere {
-                fingerprint: fingerprint.to_owned(),
-                allocation: had.clone(),
-            });
-        }
-    }
-
     /// Goes on with the machine as it is now.
     pub(crate) fn machine_changed(&mut self, machine: ChangedMachine, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
@@ -256,7 +164,11 @@ impl NodeState {
     }
 
     /// Tells of containers that are elsewhere since the start, of which the journal is told apart.
-    fn emit_replanned(&mut self, places: &[(ContainerId, AllocationForm)], step: &mut Step) {
+    pub(crate) fn emit_replanned(
+        &mut self,
+        places: &[(ContainerId, AllocationForm)],
+        step: &mut Step,
+    ) {
         for (id, had) in places {
             if let Some(placed) = self.replanned(*id, had, By::Restart) {
                 self.emit_unjournaled(placed, step);
@@ -293,7 +205,7 @@ impl NodeState {
     }
 
     /// Fills an empty ledger. `kind` counts those that can only share.
-    fn replan(
+    pub(crate) fn replan(
         &mut self,
         places: &[(ContainerId, AllocationForm)],
         sent_away: &BTreeMap<ContainerId, String>,
@@ -407,11 +319,15 @@ impl NodeState {
         } else {
             self.leave_group(seat.id);
             if !self.share(seat, &request, step) {
-                self.release(seat.id, "it has no place on this machine", now, step);
+                let lost = Lost::place(seat.id, name);
+                self.release(seat.id, &lost.why, now, step);
+                step.lost.push(lost);
                 return Found::Displaced;
             }
-            outcome.push_str(SHARES);
-            step.fail(kind, format!("{name}: {outcome}"));
+            let lost = Lost::cpus(seat.id, name, outcome);
+            step.fail(kind, lost.message());
+            outcome = lost.outcome();
+            step.lost.push(lost);
         }
         self.remember_home(seat.id);
         if let Some(container) = self.containers.get_mut(&seat.id) {

@@ -74,6 +74,7 @@ pub fn container(sandbox: &api::PodSandbox, container: &api::Container) -> NewCo
         assigned: Vec::new(),
         cmk: cmk_words(container).map(|said| said.asked),
         due_id: Some(container.id.clone()).filter(|it| !it.is_empty()),
+        keeps_chosen: false,
     }
 }
 

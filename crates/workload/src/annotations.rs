@@ -49,7 +49,7 @@ pub use effect::tell_effects_in;
 pub use field::Field;
 pub use hints::{HintSource, Hints, nears};
 pub use kept::{kept_labels, left_out, relevant};
-pub use koordinator::{FOREIGN, Foreign, may_claim};
+pub use koordinator::{FOREIGN, Foreign, chosen_for, may_claim};
 pub use live::{render_changes, with_live};
 pub use page::{render_page, render_text};
 pub use permissions::{GROUPS, Group, Item, Rule, Wish};

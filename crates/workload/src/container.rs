@@ -120,6 +120,8 @@ pub struct NewContainer {
     pub cmk: Option<Result<Isolate, CommandError>>,
     /// The runtime's id that it will have, where the front end knows that before the runtime has made it: by it a creation that ended in doubt is recognised.
     pub due_id: Option<String>,
+    /// It was placed on CPUs that another system had chosen for its pod, and keeps them also where `permissions` do not allow that any more.
+    pub keeps_chosen: bool,
 }
 
 #[cfg(test)]

@@ -138,7 +138,13 @@ pub(crate) struct IsolateOptions {
     #[arg(long, value_name = "POOL")]
     pub(crate) pool: String,
     /// Only CPU lists of this package; -1: of any
-    #[arg(long, value_name = "NUMBER", default_value_t = -1, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = -1,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX))
+    )]
     pub(crate) socket_id: i64,
     /// Only set the environment, and leave the affinity as it is
     #[arg(long)]

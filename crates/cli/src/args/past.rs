@@ -134,8 +134,8 @@ pub(super) const REPLAY_HELP: &str = "\
 The history has the machine and the configuration that it was recorded with. --config FILE is the configuration to try (BAYPLAN_CONFIG
 names that of this node, where the history is), --policy stands in for the policy in it; without both, and without --machine, the replay has to come to the same decisions, and says so. With --machine, that machine stays as it is.
 
-What came to the daemon is replayed, what it did is done anew: creations with all that kubelet said, ends, resizes, changes of the machine,
-starts. Not in any history, and so not replayed, are how long the runtime took, writes that it refused, and creations that overlapped.
+What came to the daemon is replayed, what it did is done anew: creations with all that kubelet said, ends, resizes, changes of the machine
+and of the configuration, starts. Not in any history, and so not replayed, are how long the runtime took, writes that it refused, and creations that overlapped.
 A container that was refused and would have had a place keeps it to the end, because nothing says when it would have ended. With compaction or
 memory.narrow, the node is looked at when the daemon did so; where it never did, two seconds after a container came or went.
 

@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::store::{Store, is_running};
+use super::store::{Processes, Store};
 use crate::args::IsolateOptions;
 
 /// Runs the program.
@@ -45,9 +45,10 @@ async fn isolate(options: &IsolateOptions, wanted: &Wanted) -> anyhow::Result<Ex
     // Before the program is there, so that no signal is missed.
     let mut signals = Signals::new()?;
     let own = std::process::id();
+    let processes = Processes::find()?;
     let store = Store::open(dir)?;
     let mut pools = store.read()?;
-    reclaim(&mut pools, is_running);
+    reclaim(&mut pools, |pid| processes.is_running(pid));
     let chosen = choose(&pools, wanted, usize::try_from(own).unwrap_or_default())?;
     let cpus = cpus_of(&pools, wanted, &chosen);
     if !options.no_affinity {

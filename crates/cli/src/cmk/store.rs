@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use bayplan_config::cmk::{Pools, directory};
+use bayplan_config::cmk::{Pools, directory, is_stray};
 use bayplan_types::CpuSet;
 use nix::fcntl::{Flock, FlockArg};
 
@@ -65,10 +65,14 @@ impl Store {
     /// The pools.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// A file cannot be read, or belongs to no CPU list: its processes would count for nothing.
     pub(super) fn read(&self) -> anyhow::Result<Pools> {
         let entries = read_directory(&self.dir)?;
-        Ok(Pools::from_directory(entries.iter().map(|(path, text)| (path.as_str(), text.as_str()))))
+        let entries = || entries.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+        if let Some(path) = entries().map(|(path, _)| path).find(|path| is_stray(path)) {
+            bail!("{} belongs to no CPU list of a socket", self.dir.join(path).display());
+        }
+        Ok(Pools::from_directory(entries()))
     }
 
     /// Writes all files anew, each at once.
@@ -116,19 +120,33 @@ fn lock_timeout() -> anyhow::Result<Duration> {
     Ok(Duration::from_secs(seconds))
 }
 
-/// `/proc`, or where the environment says that it is.
-fn proc_dir() -> PathBuf {
-    std::env::var_os("CMK_PROC_FS").map_or_else(|| PathBuf::from("/proc"), PathBuf::from)
+/// The processes of this machine.
+pub(super) struct Processes {
+    /// `/proc`, or where the environment says that it is.
+    dir: PathBuf,
 }
 
-/// Whether there is such a process.
-pub(super) fn is_running(pid: u32) -> bool {
-    proc_dir().join(pid.to_string()).is_dir()
-}
+impl Processes {
+    /// # Errors
+    /// `CMK_PROC_FS` names no directory: every process would seem to have ended.
+    pub(super) fn find() -> anyhow::Result<Processes> {
+        let named = std::env::var_os("CMK_PROC_FS");
+        let dir = named.map_or_else(|| PathBuf::from("/proc"), PathBuf::from);
+        if !dir.is_dir() {
+            bail!("CMK_PROC_FS is `{}`, expected a directory with processes", dir.display());
+        }
+        Ok(Processes { dir })
+    }
 
-/// What the kernel lets a process run on; `None` if it does not run.
-pub(super) fn allowed_cpus(pid: u32) -> Option<CpuSet> {
-    let status = fs::read_to_string(proc_dir().join(pid.to_string()).join("status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    line.trim().parse().ok()
+    /// Whether there is such a process.
+    pub(super) fn is_running(&self, pid: u32) -> bool {
+        self.dir.join(pid.to_string()).is_dir()
+    }
+
+    /// What the kernel lets a process run on; `None` if it does not run.
+    pub(super) fn allowed_cpus(&self, pid: u32) -> Option<CpuSet> {
+        let status = fs::read_to_string(self.dir.join(pid.to_string()).join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        line.trim().parse().ok()
+    }
 }

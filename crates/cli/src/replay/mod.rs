@@ -4,6 +4,7 @@
 //! Files and the terminal are here; `player` lets the daemon's own state live through the history, `story` makes what `simulate` judges out
 //! of either side, `report` writes it down.
 
+mod container;
 mod played;
 mod player;
 mod report;

@@ -1,7 +1,7 @@
 //! What goes into a replay and what comes of it: values only.
 
 use bayplan_allocator::policy::Policy;
-use bayplan_config::Config;
+use bayplan_config::{Config, parse_config};
 use bayplan_topology::Topology;
 use jiff::Timestamp;
 
@@ -40,6 +40,14 @@ pub(crate) struct Arrival {
     pub(crate) would: Fate,
 }
 
+/// A change of group types that cannot be had in the replay, where containers are elsewhere than they were: the earlier types hold until the next start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RefusedChange {
+    pub(crate) at: Timestamp,
+    /// What cannot be had, each in words.
+    pub(crate) lacking: Vec<String>,
+}
+
 /// A history that was played.
 #[derive(Debug)]
 pub(crate) struct Played {
@@ -57,6 +65,22 @@ pub(crate) struct Played {
     pub(crate) skipped: usize,
     /// Times that the machine became another.
     pub(crate) machines: usize,
+    /// Changes of the configuration that the replay refused.
+    pub(crate) refused_changes: Vec<RefusedChange>,
     /// Writes that failed, and times that the runtime was lost: the replay knows nothing of what followed.
     pub(crate) failures: usize,
+}
+
+/// A configuration as an entry of the history has it.
+///
+/// # Errors
+/// It has mistakes: another version wrote it.
+pub(crate) fn recorded_config(text: &str) -> anyhow::Result<Config> {
+    let path = std::path::Path::new("the configuration in the history");
+    Ok(parse_config(path, text)?)
+}
+
+/// Whether a daemon of this configuration tells when it finds the node at rest.
+pub(crate) fn tells_looks(config: &Config) -> bool {
+    config.compaction.enabled || config.narrows_memory
 }

@@ -90,7 +90,7 @@ fn render_elsewhere(report: &Report) -> String {
 
 /// What the replay does not know.
 fn render_limits(report: &Report) -> String {
-    let Played { skipped, machines, failures, arrivals, .. } = &report.played;
+    let Played { skipped, machines, failures, arrivals, refused_changes, .. } = &report.played;
     let saved = |it: &&Arrival| matches!((&it.was, &it.would), (Fate::Refused(_), Fate::Placed(_)));
     let saved = arrivals.iter().filter(saved).count();
     let mut notes = Vec::new();
@@ -104,6 +104,10 @@ fn render_limits(report: &Report) -> String {
             "changes of the machine: {machines}; figures are over that of the beginning"
         ));
     }
+    notes.extend(refused_changes.iter().map(|refused| {
+        let (at, lacking) = (refused.at.strftime("%F %T"), refused.lacking.join("; "));
+        format!("{at}: the change of `groups` would have been refused: {lacking}; the earlier types hold until the next start")
+    }));
     if saved > 0 {
         notes.push(format!(
             "{saved} were refused and would have had a place; they keep it, because nothing says when they would have ended"
@@ -143,9 +147,18 @@ struct ReplayForm<'a> {
     machine_changes: usize,
     failures: usize,
     entries_skipped: usize,
+    /// Changes of `groups` that would have been refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    changes_refused: Vec<RefusedChangeForm<'a>>,
     /// As it was, and as it would have been.
     runs: Vec<RunForm<'a>>,
     elsewhere: Vec<ElsewhereForm<'a>>,
+}
+
+#[derive(Serialize)]
+struct RefusedChangeForm<'a> {
+    at: String,
+    why: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -184,6 +197,7 @@ pub(crate) fn render_json(report: &Report) -> serde_json::Result<String> {
         was: (&arrival.was).into(),
         would_have_been: (&arrival.would).into(),
     });
+    let refused = played.refused_changes.iter();
     let form = ReplayForm {
         format: REPLAY_FORMAT,
         from: played.from.to_string(),
@@ -193,6 +207,9 @@ pub(crate) fn render_json(report: &Report) -> serde_json::Result<String> {
         machine_changes: played.machines,
         failures: played.failures,
         entries_skipped: played.skipped,
+        changes_refused: refused
+            .map(|it| RefusedChangeForm { at: it.at.to_string(), why: &it.lacking })
+            .collect(),
         runs: report.runs.iter().map(RunForm::new).collect(),
         elsewhere: elsewhere.collect(),
     };

@@ -78,6 +78,18 @@ impl Pools {
     }
 }
 
+/// Whether a path below the directory is that of processes on a list that cannot be read.
+pub fn is_stray(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["pools", _, list, "tasks"] => parse_cpu_list(list).is_none(),
+        ["pools", _, socket, list, "tasks"] => {
+            socket.parse::<u32>().is_err() || parse_cpu_list(list).is_none()
+        }
+        _ => false,
+    }
+}
+
 /// The files of a directory: paths below it, and what they hold. A slot without a socket has the first layout.
 pub fn directory(pools: &Pools) -> Vec<(String, String)> {
     let mut files = Vec::new();
@@ -161,6 +173,21 @@ mod tests {
                 pools/shared/exclusive 0
             "#]],
         );
+    }
+
+    #[test]
+    fn processes_are_on_lists_of_sockets() {
+        for (path, expected) in [
+            ("lock", false),
+            ("pools/exclusive/exclusive", false),
+            ("pools/exclusive/4,12/tasks", false),
+            ("pools/exclusive/0/4-5,12/tasks", false),
+            ("pools/exclusive/four/tasks", true),
+            ("pools/exclusive/0/4,/tasks", true),
+            ("pools/exclusive/zero/4/tasks", true),
+        ] {
+            assert_eq!(is_stray(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn opening(kind: Kind, machine: &str, words: &[&str]) -> Vec<Entry> {
         reserved: None,
         live: Vec::new(),
         groups: Vec::new(),
+        is_taken_back: false,
     };
     let node = Entry { node: Some(Box::new(node)), ..Entry::new(kind) };
     [machine, node].into_iter().chain(entries(words)).collect()

@@ -90,10 +90,12 @@ fn line(record: &Record) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use bayplan_allocator::{Allocation, PoolId};
+    use bayplan_types::MilliCpu;
     use bayplan_workload::{NewContainer, Pod};
     use proptest::prelude::*;
 
-    use super::super::{AllocationForm, PlacedRecord, TermsForm, replay};
+    use super::super::{AllocationForm, PlacedRecord, replay};
     use super::*;
     use crate::decision::Decision;
 
@@ -104,17 +106,12 @@ mod tests {
         let container = NewContainer { pod, name: format!("c{id}"), ..NewContainer::default() };
         let decision = r#"{"at":"2026-11-26T08:00:00Z","asked":"a share","outcome":"placed"}"#;
         let decision: Decision = serde_json::from_str(decision).unwrap();
-        let allocation = AllocationForm {
-            pool: "machine".to_owned(),
-            reserved: false,
-            exclusive: String::new(),
-            idle: String::new(),
-            shared_milli: Some(100),
-            mems: "0".to_owned(),
-            memory_bytes: Vec::new(),
-            huge_bytes: Vec::new(),
-            terms: TermsForm::default(),
+        let held = Allocation {
+            shared: Some(MilliCpu(100)),
+            mems: "0".parse().unwrap(),
+            ..Allocation::new(PoolId::MACHINE)
         };
+        let allocation = AllocationForm::new(&held, "machine");
         Record::Placed(Box::new(PlacedRecord {
             is_unasked: false,
             id,

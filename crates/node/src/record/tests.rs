@@ -1,3 +1,5 @@
+use bayplan_workload::NewContainer;
+
 use super::*;
 
 /// Lines as the first version wrote them. What it did not know yet must not be asked of it.

@@ -245,7 +245,7 @@ impl NodeState {
     pub(crate) fn insert(
         &mut self,
         id: ContainerId,
-        spec: NewContainer,
+        mut spec: NewContainer,
         runtime_id: Option<String>,
         phase: Phase,
         decision: Decision,
@@ -254,6 +254,7 @@ impl NodeState {
             self.by_runtime_id.insert(runtime_id.clone(), id);
         }
         let claim = self.claim_of(id, &spec);
+        spec.keeps_chosen = !claim.cpus.is_empty();
         let container = Container {
             spec: Arc::new(spec),
             runtime_id,

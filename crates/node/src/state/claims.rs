@@ -1,7 +1,7 @@
 //! CPUs that another component has chosen for a pod, in the state. In: what the pods say. Out: pools without these CPUs, and which containers have to
 //! move for that. Which they are: `claims.rs` of the crate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bayplan_allocator::{Allocation, ContainerId, Ledger, PoolId, Request, plan_way};
 use bayplan_types::{CpuSet, MilliCpu, QosClass};
@@ -199,6 +199,43 @@ impl NodeState {
         let all = had.iter().fold(CpuSet::new(), |all, (cpus, _)| all.union(cpus));
         let names = list_names(had.into_iter().map(|(_, name)| name));
         (!all.is_empty()).then(|| (shown_cpus(&all), names))
+    }
+
+    /// Whether its CPUs are for placement to choose.
+    pub(crate) fn claims_nothing(&self, id: ContainerId) -> bool {
+        let spec = self.containers.get(&id).map(|it| &it.spec);
+        spec.is_some_and(|spec| !self.request(id, spec).0.wishes.has_no_choice())
+    }
+
+    /// Containers that keep CPUs which were chosen for their pods, although `permissions` do not allow that any more.
+    pub(crate) fn keeping_chosen(&self) -> BTreeSet<ContainerId> {
+        let keeps = |(id, container): (&ContainerId, &Container)| {
+            let spec = Some(&*container.spec).filter(|it| it.keeps_chosen)?;
+            let anew = NewContainer { keeps_chosen: false, ..spec.clone() };
+            self.request(*id, &anew).0.wishes.claimed.is_empty().then_some(*id)
+        };
+        self.containers.iter().filter_map(keeps).collect()
+    }
+
+    /// Tells of those that did not do so before; `explain` tells of all that do.
+    pub(crate) fn note_kept_chosen(&mut self, before: &BTreeSet<ContainerId>, step: &mut Step) {
+        let keeping = self.keeping_chosen();
+        let chosen = self.containers.iter_mut().filter(|(_, it)| it.spec.keeps_chosen);
+        for (id, container) in chosen {
+            let text = format!(
+                "CPUs {}, which were chosen for its pod, are not allowed in namespace `{}` any more (`permissions` in the configuration); it keeps them until it ends",
+                shown_cpus(&container.claim.cpus),
+                container.spec.pod.namespace
+            );
+            container.decision.warnings.retain(|it| *it != text);
+            if !keeping.contains(id) {
+                continue;
+            }
+            if !before.contains(id) {
+                step.fail("not_allowed", format!("{}: {text}", container.full_name()));
+            }
+            container.decision.warnings.push(text);
+        }
     }
 
     /// By container, those of its CPUs that are not its pod's alone.

@@ -161,7 +161,9 @@ impl NodeState {
             }
             NodeChange::Machine => (Some(self.machine_record()), Some(self.machine_entry()), None),
             NodeChange::MachineNamed => (Some(self.machine_record()), None, None),
-            NodeChange::Configured { reserved } => (None, Some(self.configuring(reserved)), None),
+            NodeChange::Configured { reserved, is_taken_back } => {
+                (None, Some(self.configuring(reserved, is_taken_back)), None)
+            }
             NodeChange::Looked => (None, entry(Kind::Looked, String::new()), None),
             NodeChange::RuntimeLost(why) => (None, entry(Kind::RuntimeLost, why), None),
             NodeChange::RuntimeBack => (None, entry(Kind::RuntimeBack, String::new()), None),

@@ -187,11 +187,12 @@ impl NodeState {
         self.opening(Kind::Continued, now)
     }
 
-    /// Another configuration holds, with these CPUs reserved.
-    pub(super) fn configuring(&self, reserved: &CpuSet) -> Entry {
+    /// Another configuration holds, with these CPUs reserved; or the earlier one again.
+    pub(super) fn configuring(&self, reserved: &CpuSet, is_taken_back: bool) -> Entry {
         let mut entry = self.node_entry(Kind::Configured);
         if let Some(node) = &mut entry.node {
             node.reserved = Some(reserved.to_string());
+            node.is_taken_back = is_taken_back;
         }
         entry
     }
@@ -205,6 +206,7 @@ impl NodeState {
             reserved: Some(self.machine.reserved().to_string()),
             live: self.containers.keys().map(|id| id.0).collect(),
             groups: self.groups.instances.iter().map(|(id, it)| GroupForm::new(*id, it)).collect(),
+            is_taken_back: false,
         };
         Entry { node: Some(Box::new(node)), ..Entry::new(kind) }
     }

@@ -173,7 +173,7 @@ impl NodeState {
         (!texts.is_empty()).then(|| texts.join("; "))
     }
 
-    pub(super) fn full_name_of(&self, id: ContainerId) -> String {
+    pub(crate) fn full_name_of(&self, id: ContainerId) -> String {
         self.containers.get(&id).map(|container| container.full_name()).unwrap_or_default()
     }
 }

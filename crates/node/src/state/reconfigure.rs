@@ -25,7 +25,7 @@ impl NodeState {
         }
         let mut after = self.clone();
         let step = after.go_on_under(config, now);
-        let lacking = after.lacks_since(self, &step.notes);
+        let lacking = after.lacks_since(self, &step.lost);
         if !lacking.is_empty() {
             return Step::new(Answer::NotPossible(lacking));
         }
@@ -38,12 +38,12 @@ impl NodeState {
     pub(super) fn go_on_under(&mut self, config: ChangedConfig, now: Timestamp) -> Step {
         let places = self.places();
         let mut step = Step::new(Answer::Done);
-        let mut sent_away = self.take_rules(&config);
+        let mut sent_away = self.take_rules(&config, &mut step);
         let are_regrouped = self.groups.types != config.groups;
         if are_regrouped {
             sent_away.extend(self.change_groups(Arc::clone(&config.groups)));
         }
-        self.take_settings(&config, &mut step);
+        self.take_settings(&config, false, &mut step);
         let not_alone = self.not_alone();
         if config.machine.pools != *self.machine || !sent_away.is_empty() || are_regrouped {
             let places = self.forms();
@@ -60,15 +60,26 @@ impl NodeState {
     }
 
     /// Takes over its rules; gives containers that come to the reserved CPUs or leave them because of that, and why.
-    pub(super) fn take_rules(&mut self, config: &ChangedConfig) -> BTreeMap<ContainerId, String> {
+    pub(super) fn take_rules(
+        &mut self,
+        config: &ChangedConfig,
+        step: &mut Step,
+    ) -> BTreeMap<ContainerId, String> {
         let were = self.wanting_reserved(self.ledger.pools());
+        let kept = self.keeping_chosen();
         self.rules = config.rules.clone();
+        self.note_kept_chosen(&kept, step);
         let are = self.wanting_reserved(&config.machine.pools);
         self.sent_away(&were, &are)
     }
 
     /// Takes over what moves no container by itself.
-    pub(super) fn take_settings(&mut self, config: &ChangedConfig, step: &mut Step) {
+    pub(super) fn take_settings(
+        &mut self,
+        config: &ChangedConfig,
+        is_taken_back: bool,
+        step: &mut Step,
+    ) {
         self.compactor.reconfigure(config.compaction);
         self.narrower.reconfigure(config.narrows_memory);
         self.on_no_capacity = config.on_no_capacity;
@@ -76,7 +87,8 @@ impl NodeState {
         if *self.origin.config != *config.text {
             self.origin.config = config.text.as_str().into();
             let reserved = config.machine.pools.reserved();
-            self.emit(Change::Node(NodeChange::Configured { reserved }), step);
+            let change = NodeChange::Configured { reserved, is_taken_back };
+            self.emit(Change::Node(change), step);
         }
     }
 

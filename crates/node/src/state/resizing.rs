@@ -44,6 +44,10 @@ impl NodeState {
         };
         let mut spec = NewContainer::clone(&before);
         spec.resources = self.wanted(&before, resize);
+        // Its group may have less than its members request, because its type is another one.
+        if spec.resources == before.resources {
+            return self.resize_one(runtime_id, resize, is_final, now);
+        }
         let fitted = match self.fit_resized(id, &spec) {
             Ok(fitted) => fitted,
             Err(why) => {

@@ -44,13 +44,13 @@ impl NodeState {
         let Some(earlier) = self.earlier.take() else { return self.go_on_under(config, now) };
         let shown = self.places();
         let mut step = Step::new(Answer::Done);
-        let mut sent_away = self.take_rules(&config);
+        let mut sent_away = self.take_rules(&config, &mut step);
         let places = self.take_earlier(*earlier, &mut step);
         let others = self.containers.keys().filter(|id| !places.contains_key(*id));
         let others: Vec<ContainerId> = others.copied().collect();
         sent_away.extend(self.misplaced_among(others));
         sent_away.retain(|id, _| !places.contains_key(id));
-        self.take_settings(&config, &mut step);
+        self.take_settings(&config, true, &mut step);
         let not_alone = self.not_alone();
         let (seated, anew) = self.with_earlier(places);
         self.replan_all(&seated, config.machine, By::Config, &sent_away, now, &mut step);

@@ -218,16 +218,25 @@ pub fn may_claim(pod: &Pod) -> bool {
     pod.annotations.contains_key(RESOURCE_STATUS)
 }
 
+/// The CPUs that count as chosen for a pod, where its namespace may have such; none where nothing was chosen.
+pub fn chosen_for(pod: &Pod) -> CpuSet {
+    let text = pod.annotations.get(RESOURCE_STATUS).filter(|_| has_chosen(pod));
+    text.and_then(|text| read_claimed(text).ok()).unwrap_or_default()
+}
+
+/// Whether Koordinator's scheduler gives CPUs to pods of this class.
+fn has_chosen(pod: &Pod) -> bool {
+    let class = pod.labels.get(QOS).map(String::as_str);
+    pod.qos == Some(QosClass::Guaranteed) || matches!(class, Some("LSE" | "LSR"))
+}
+
 /// An annotation proves nothing: it counts for pods to which Koordinator's scheduler gives CPUs, and which pay for them.
 fn set_claimed(pod: &Pod, text: &str, asked: &mut Asked, warnings: &mut Warnings) {
     let what = format!("annotation `{RESOURCE_STATUS}`");
     let is_guaranteed = pod.qos == Some(QosClass::Guaranteed);
-    let class = pod.labels.get(QOS).map(String::as_str);
     match read_claimed(text) {
         Ok(none) if none.is_empty() => asked.numa_nodes = named_nodes(text),
-        Ok(cpus) if is_guaranteed || matches!(class, Some("LSE" | "LSR")) => {
-            asked.wishes.claimed = cpus;
-        }
+        Ok(cpus) if has_chosen(pod) => asked.wishes.claimed = cpus,
         Ok(cpus) => {
             let cpus = shown(&cpus.to_string(), SHOWN_MAX);
             warnings.no_effect(&format!(

@@ -80,7 +80,8 @@ fn take_back(
     let namespace = &container.pod.namespace;
     let sources = Sources::new(container);
     for wish in permissions::wishes(asked, usual) {
-        if !allowed(&wish, namespace, rules) {
+        let is_kept = wish.field == Field::Claimed && container.keeps_chosen;
+        if !is_kept && !allowed(&wish, namespace, rules) {
             wish.field.copy(usual, asked);
             let what = sources.of_field(wish.field).unwrap_or_else(|| wish.field.path().to_owned());
             warnings.not_allowed(&what, namespace);

@@ -1,6 +1,9 @@
 //! New groups: for a container that found none, and those that are always there. In: types of groups. Out: groups in the ledger, or why there can be none.
 
-use bayplan_allocator::{ContainerId, Demand, Move, Owner, Part, Request, offer, open_domains};
+use bayplan_allocator::{
+    Considered, ContainerId, Demand, Move, Offer, Owner, Part, Refusal, Rejection, Request, offer,
+    open_domains,
+};
 use bayplan_types::{CpuSet, MilliCpu};
 
 use crate::event::Step;
@@ -41,7 +44,7 @@ impl NodeState {
             _ => "none of its domains is free".to_owned(),
         };
         for (number, request) in self.group_requests(id, kind, wanted) {
-            match offer(&self.ledger, &request) {
+            match self.offer_to_group(kind, &request) {
                 Ok(offer) => {
                     let moves = offer.moves().to_vec();
                     self.ledger.commit(offer).map_err(|stale| stale.to_string())?;
@@ -61,6 +64,25 @@ impl NodeState {
         Err(refused)
     }
 
+    /// CPUs for a new group. One that is to have all of a domain leaves a CPU to containers that share, where that is all that it lacks: without reserved CPUs the machine keeps one for them.
+    pub(super) fn offer_to_group(
+        &self,
+        kind: &GroupType,
+        request: &Request,
+    ) -> Result<Offer, Refusal> {
+        let offered = offer(&self.ledger, request);
+        let (Size::Domain(_), Err(refusal)) = (&kind.size, &offered) else { return offered };
+        let lacks_one = |it: &Considered| match it.outcome {
+            Err(Rejection::TooFewCpus { needed, free, .. }) => free > 0 && free + 1 == needed,
+            _ => false,
+        };
+        if !refusal.considered.iter().any(lacks_one) {
+            return offered;
+        }
+        let cpus = request.wishes.cpus.exactly.iter().skip(1).collect();
+        offer(&self.ledger, &exact_request(request.id, kind, &cpus)).or(offered)
+    }
+
     /// What a new group may ask for, the best first, with the number that it would have.
     fn group_requests(
         &self,
@@ -74,13 +96,11 @@ impl NodeState {
         let sized = |size: usize| vec![(number, request(size))];
         let exactly = |cpus: &CpuSet| exact_request(id, kind, cpus);
         match &kind.size {
-            // The others follow one by one.
-            Size::Requests { .. } | Size::Fixed(_) if kind.overloads() => sized(1),
             Size::Requests { min, max } => {
                 let size = wanted.cpus_needed().max(*min).max(1);
-                sized(max.map_or(size, |max| size.min(max)))
+                sized(self.first_size(kind, max.map_or(size, |max| size.min(max))))
             }
-            Size::Fixed(size) => sized(*size),
+            Size::Fixed(size) => sized(self.first_size(kind, *size)),
             // A slot of which a CPU is taken keeps no other one from being there.
             Size::List(_) if kind.inside == Inside::Slots => {
                 let all = kind.list_of(number).unwrap_or_default();
@@ -97,6 +117,13 @@ impl NodeState {
                 domains.iter().map(|cpus| (number, exactly(cpus))).collect()
             }
         }
+    }
+
+    /// As how large a group of so many CPUs is made: with one, where the others follow one by one.
+    pub(super) fn first_size(&self, kind: &GroupType, size: usize) -> usize {
+        let mixes = || self.ledger.mixes_kinds(&kind.cpus, &CpuSet::new(), size);
+        let is_stepwise = kind.overloads() || mixes();
+        if is_stepwise { 1 } else { size }
     }
 
     /// Makes the groups that are always there.

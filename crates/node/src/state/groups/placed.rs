@@ -1,9 +1,11 @@
-//! Where a group is rather to be in the machine: near devices, away from others, away from groups with the same load, on the roomiest NUMA node. In: a type, what the ledger
+//! Where a group is rather to be in the machine: near devices, away from others, away from groups with the same load, on the roomiest NUMA node or L3 cache. In: a type, what the ledger
 //! holds. Out: wishes of a request.
 
 use std::borrow::Cow;
 
-use bayplan_allocator::{ContainerId, Move, Near, Request, Strictness, domains_around};
+use bayplan_allocator::{
+    ContainerId, Move, Near, Request, Strictness, domains_around, outside_roomiest,
+};
 use bayplan_topology::{Device, find_device};
 use bayplan_types::CpuSet;
 
@@ -55,7 +57,15 @@ impl NodeState {
         request.wishes.place.is_balanced = kind.place.is_balanced && is_new;
         let loaded = kind.loads.iter().map(|load| self.loaded(request.id, load, own));
         let far = kind.place.far.iter().filter_map(|name| self.device_named(name));
-        let avoided = loaded.chain(far.map(|device| device.cpus.clone()));
+        // NUMA nodes are for the search to balance.
+        let is_balanced = request.wishes.place.is_balanced
+            && kind.place.near.is_empty()
+            && kind.cpus.priority.is_none();
+        let crowded = match is_balanced {
+            true => outside_roomiest(&self.ledger),
+            false => Vec::new(),
+        };
+        let avoided = loaded.chain(far.map(|device| device.cpus.clone())).chain(crowded);
         request.wishes.cpus.avoids = avoided.filter(|cpus| !cpus.is_empty()).collect();
         request
     }

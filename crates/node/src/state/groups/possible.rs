@@ -8,9 +8,8 @@ use std::sync::Arc;
 use bayplan_allocator::ContainerId;
 use bayplan_types::MilliCpu;
 
-use crate::decision::SHARES;
-use crate::event::Note;
 use crate::groups::{GroupType, Size};
+use crate::lost::Lost;
 use crate::state::NodeState;
 
 /// So many are told; the others are counted.
@@ -26,9 +25,8 @@ enum Outside {
 }
 
 impl NodeState {
-    /// What this state lacks of its types that it did not lack `before`, and what `notes` say that containers have lost. Nothing while no container is to be placed, and none
-    /// is known.
-    pub(crate) fn lacks_since(&self, before: &NodeState, notes: &[Note]) -> Vec<String> {
+    /// What this state lacks of its types that it did not lack `before`, and what containers have `lost`. Nothing while no container is to be placed, and none is known.
+    pub(crate) fn lacks_since(&self, before: &NodeState, lost: &[Lost]) -> Vec<String> {
         if !self.is_placing() || self.known.is_partial() {
             return Vec::new();
         }
@@ -37,7 +35,7 @@ impl NodeState {
         let new = are.into_iter().filter(|(id, it)| were.get(id) != Some(it)).collect();
         let mut lacking = self.missing_groups(before);
         lacking.extend(self.short_groups(before));
-        lacking.extend(self.lost_places(&new, notes));
+        lacking.extend(lost_places(&new, lost));
         lacking.extend(new.iter().map(|(id, outside)| self.why_outside(*id, outside)));
         let more = lacking.len().saturating_sub(SHOWN_MAX);
         lacking.truncate(SHOWN_MAX);
@@ -73,24 +71,6 @@ impl NodeState {
         let refused = spec.and_then(|spec| tried.fit_newcomer(id, &spec, &held).err());
         let why = refused.unwrap_or_else(|| format!("no group of `{kind}` had room for it"));
         format!("{name}: {why}")
-    }
-
-    /// Containers that had to share instead of owning CPUs, or to be given up; those are left out of which more is said elsewhere.
-    fn lost_places(&self, outside: &BTreeMap<ContainerId, Outside>, notes: &[Note]) -> Vec<String> {
-        let is_told = |message: &str| {
-            let mut names =
-                outside.keys().filter_map(|id| Some(self.containers.get(id)?.full_name()));
-            names.any(|name| message.starts_with(&format!("{name}: ")))
-        };
-        let lost = notes.iter().filter_map(|note| match note {
-            Note::Failure { kind: "displaced", message } => {
-                // Here it is only about to.
-                Some(message.trim_end_matches(SHARES).to_owned())
-            }
-            Note::Released { container, why } => Some(format!("{container}: {why}")),
-            _ => None,
-        });
-        lost.filter(|message| !is_told(message)).collect()
     }
 
     /// Types of which fewer groups are there than always are to be.
@@ -137,4 +117,10 @@ impl NodeState {
         });
         short.collect()
     }
+}
+
+/// Containers that had to share instead of owning CPUs, or to be given up; those are left out of which more is said elsewhere.
+fn lost_places(outside: &BTreeMap<ContainerId, Outside>, lost: &[Lost]) -> Vec<String> {
+    let lost = lost.iter().filter(|it| !outside.contains_key(&it.id));
+    lost.map(Lost::why_not).collect()
 }

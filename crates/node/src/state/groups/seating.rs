@@ -232,13 +232,12 @@ impl NodeState {
                 let needed = self.groups.needed(id, None).ok().flatten().unwrap_or(1);
                 let least = self.groups.requested_cpus(id).unwrap_or(needed);
                 let request = |size| self.placed_as(&kind, true, group_request(id, &kind, size));
-                // The others follow one by one.
-                let sizes = if kind.overloads() { [1; 3] } else { [needed, least, 1] };
-                sizes.map(request).to_vec()
+                [needed, least, 1].map(|size| request(self.first_size(&kind, size))).to_vec()
             }
         };
-        requests.iter().find_map(|request| self.adopt_offer(request))?;
-        if kind.overloads() { self.regrow(id) } else { Some(()) }
+        requests.iter().find_map(|request| self.adopt_offer(&kind, request))?;
+        // Others may follow one by one.
+        if self.is_short(id) { self.regrow(id) } else { Some(()) }
     }
 
     /// Groups that have the CPUs of a member back may be in another pool because of that, which only the journal has to know.
@@ -254,8 +253,8 @@ impl NodeState {
         }
     }
 
-    fn adopt_offer(&mut self, request: &Request) -> Option<()> {
-        let offer = offer(&self.ledger, request).ok()?;
+    fn adopt_offer(&mut self, kind: &GroupType, request: &Request) -> Option<()> {
+        let offer = self.offer_to_group(kind, request).ok()?;
         self.ledger.adopt(request.id, offer.allocation().clone()).ok()?;
         self.ledger.move_sharers(offer.moves());
         offer.moves().iter().for_each(|made| self.remember_home(made.container));

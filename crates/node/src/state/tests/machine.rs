@@ -18,6 +18,8 @@ pub(super) struct Machine {
     pub(super) shares: bool,
     /// Types of groups.
     pub(super) types: Arc<[GroupType]>,
+    /// Pods may have every wish, and not only harmless ones.
+    pub(super) permits: bool,
 }
 
 impl Machine {
@@ -38,6 +40,7 @@ impl Machine {
             narrows,
             shares,
             types,
+            permits: true,
         }
     }
 

@@ -10,7 +10,7 @@ impl Machine {
         let namespaces = if self.has_system { vec!["kube-system".to_owned()] } else { Vec::new() };
         RequestRules {
             reserved_namespaces: namespaces,
-            permissions: vec![Rule::everything()],
+            permissions: self.permits.then(Rule::everything).into_iter().collect(),
             has_groups: !self.types.is_empty(),
             ..RequestRules::default()
         }

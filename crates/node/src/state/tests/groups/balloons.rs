@@ -144,13 +144,13 @@ fn balloons_on_a_machine_without_numa_nodes() {
             "n/x/c 500",
         ],
         expect![[r#"
-            n/a/c 2000 bayplan.dev/group=one: on 1,9
-            n/b/c 2000 bayplan.dev/group=one: on 2,10
+            n/a/c 2000 bayplan.dev/group=one: on 4,12
+            n/b/c 2000 bayplan.dev/group=one: on 1,9
             ~n/a/c 6000: resized
-            n/x/c 500: on 6-7,14-15
-              one[0] : 1,4-5,9,12-13, n/a/c on 1,4-5,9,12-13
-              one[1] : 2,10, n/b/c on 2,10
-              n/x/c on 6-7,14-15
+            n/x/c 500: on 2-3,8,10-11
+              one[0] : 4-6,12-14, n/a/c on 4-6,12-14
+              one[1] : 1,9, n/b/c on 1,9
+              n/x/c on 2-3,8,10-11
         "#]],
     );
 }

@@ -99,11 +99,78 @@ fn containers_of_a_namespace_share_its_part_of_the_machine() {
     );
 }
 
+/// Issue 34: without reserved CPUs the last part could not be had, because the machine keeps a CPU for containers that share. It is all of the part but that CPU, which it gets when another part is free; where
+/// containers that share have requested more than one CPU, the part is refused, because they have to run somewhere.
+#[test]
+fn issue_34_without_reserved_cpus_the_last_part_leaves_one_cpu_to_others() {
+    let zone = GroupType {
+        members: of_namespaces("z*"),
+        ..zones(Size::Domain(Level::NumaNode), Inside::Share)
+    };
+    let machine = |reserved| ("pack:2 numa:1 core:4 pu:1 mem:8", reserved);
+    let steps = ["za/p/c 500", "zb/p/c 500", "show", "n/p/c 500", "show", "-za/p/c", "show"];
+    for (reserved, expected) in [
+        (
+            "",
+            expect![[r#"
+                za/p/c 500: on 0-3
+                zb/p/c 500: on 5-7
+                  zone[0] za: 0-3, za/p/c on 0-3
+                  zone[1] zb: 5-7, zb/p/c on 5-7
+                n/p/c 500: on 4
+                  zone[0] za: 0-3, za/p/c on 0-3
+                  zone[1] zb: 5-7, zb/p/c on 5-7
+                  n/p/c on 4
+                -za/p/c: gone
+                  zone[1] zb: 4-7, zb/p/c on 4-7
+                  n/p/c on 0-3
+                  zone[1] zb: 4-7, zb/p/c on 4-7
+                  n/p/c on 0-3
+            "#]],
+        ),
+        (
+            "0",
+            expect![[r#"
+                za/p/c 500: on 4-7
+                zb/p/c 500: on 1-3
+                  zone[0] za: 4-7, za/p/c on 4-7
+                  zone[1] zb: 1-3, zb/p/c on 1-3
+                n/p/c 500: on 0
+                  zone[0] za: 4-7, za/p/c on 4-7
+                  zone[1] zb: 1-3, zb/p/c on 1-3
+                  n/p/c on 0
+                -za/p/c: gone
+                  zone[1] zb: 1-3, zb/p/c on 1-3
+                  n/p/c on 4-7
+                  zone[1] zb: 1-3, zb/p/c on 1-3
+                  n/p/c on 4-7
+            "#]],
+        ),
+    ] {
+        let mut node = started(machine(reserved), std::slice::from_ref(&zone));
+        play(&mut node, &steps, expected);
+        node.restart();
+    }
+    check(
+        machine(""),
+        &[zone],
+        &["n/p/c 1500", "za/p/c 500", "zb/p/c 500"],
+        expect![[r#"
+            n/p/c 1500: on 0-3
+            za/p/c 500: on 4-7
+            zb/p/c 500: bayplan: zb/p/c refused: no group of `zone` has room; a new zone: needs 4 exclusive CPUs; 2 are free
+              zone[0] za: 4-7, za/p/c on 4-7
+              n/p/c on 0-3
+        "#]],
+    );
+}
+
 /// `numa-namespace-exclusive=2`: a guaranteed container has CPUs of its own in the part, by its own resources also in a Burstable pod, and the others of the part have them back when it ends.
 /// What has no room in the part is refused before it is there.
 #[test]
 fn guaranteed_containers_own_cpus_in_the_part_of_their_namespace() {
-    let zone = zones(Size::Domain(Level::NumaNode), Inside::GuaranteedExclusive);
+    let mut zone = zones(Size::Domain(Level::NumaNode), Inside::GuaranteedExclusive);
+    zone.instances.max = Most::Count(1);
     let mut node = started(("pack:2 numa:1 core:4 pu:1 mem:8", ""), &[zone]);
     node.state.rules.has_own_qos = true;
     play(
@@ -125,7 +192,7 @@ fn guaranteed_containers_own_cpus_in_the_part_of_their_namespace() {
             a/p/own 2000 Burstable memory=1: on 1-2
             a/p/share 500: on 0,3
             a/q/idle 0 BestEffort: on 0,3
-            a/r/own 2000 Guaranteed: bayplan: a/r/own refused: no group of `zone` has room; a new zone: needs 4 exclusive CPUs; 3 are free
+            a/r/own 2000 Guaranteed: bayplan: a/r/own refused: no group of `zone` has room; zone[0]: the group has 1 CPUs to give, 2 are needed
               zone[0] a: 0-3, a/p/own on 1-2, a/p/share on 0,3, a/q/idle on 0,3
             ~a/p/own 1000: resized
               zone[0] a: 0-3, a/p/own on 1, a/p/share on 0,2-3, a/q/idle on 0,2-3

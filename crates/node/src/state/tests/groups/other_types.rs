@@ -38,6 +38,17 @@ fn a_member_of_a_group_above_a_lowered_maximum_may_be_resized_down() {
     assert_eq!(node.shown(), "  web[0] : 1-3,9-11, n/a/c on 1-3,9-11, n/b/c on 1-3,9-11\n");
 }
 
+/// Issue 34: where members request more than their group may have, and it has less, because it is of another type now, a resize to the resources that a member has was refused.
+#[test]
+fn issue_34_a_resize_of_a_member_that_changes_nothing_is_made() {
+    let mut node = started(N4C16, &[kind("web", Size::Fixed(2))]);
+    node.create(&["n/a/c", "3000", "bayplan.dev/group=web"]);
+    node.create(&["n/b/c", "2000", "bayplan.dev/group=web"]);
+    node.reload(&[kind("web", requests(1, 4))]);
+    assert_eq!(node.resize("n/a/c", 3000), "resized");
+    expect!["bayplan: n/a/c refused: its group web[0] cannot be fitted: 6 CPUs would be requested of at most 4"].assert_eq(&node.resize("n/a/c", 4000));
+}
+
 /// What a change of types is answered with on a node with these containers, and where everything is after it.
 #[track_caller]
 fn check_change(

@@ -50,6 +50,89 @@ fn groups_are_balanced_over_numa_nodes() {
     );
 }
 
+/// Where there is one NUMA node, groups are balanced over its L3 caches, and without NUMA nodes over packages; a group that needs more than one cache has them, and one that grows stays where it is.
+/// With one cache there is nothing to balance: the wish says no more of cores than a group has without it, which is whole cores first.
+#[test]
+fn without_several_numa_nodes_groups_are_balanced_over_caches() {
+    let instances = Instances { prefers_new: true, ..Instances::default() };
+    let one = GroupType { instances, ..kind("one", requests(1, 0)) };
+    let place = GroupPlace { is_balanced: true, ..GroupPlace::default() };
+    let balanced = GroupType { place, ..one.clone() };
+    let steps = [
+        "n/a/c 1000 bayplan.dev/group=one",
+        "n/b/c 2000 bayplan.dev/group=one",
+        "n/c/c 1000 bayplan.dev/group=one",
+        "~n/a/c 2000",
+        "n/d/c 5000 bayplan.dev/group=one",
+    ];
+    let caches = "pack:1 numa:1 l3:3 core:4 pu:1 mem:8";
+    let one_cache = "pack:1 numa:1 l3:1 core:6 pu:2 mem:8";
+    for (line, kind, expected) in [
+        (
+            caches,
+            &balanced,
+            expect![[r#"
+                n/a/c 1000 bayplan.dev/group=one: on 1
+                n/b/c 2000 bayplan.dev/group=one: on 4-5
+                n/c/c 1000 bayplan.dev/group=one: on 8
+                ~n/a/c 2000: resized
+                n/d/c 5000 bayplan.dev/group=one: on 0,3,9-11
+                  one[0] : 1-2, n/a/c on 1-2
+                  one[1] : 4-5, n/b/c on 4-5
+                  one[2] : 8, n/c/c on 8
+                  one[3] : 0,3,9-11, n/d/c on 0,3,9-11
+            "#]],
+        ),
+        (
+            caches,
+            &one,
+            expect![[r#"
+                n/a/c 1000 bayplan.dev/group=one: on 1
+                n/b/c 2000 bayplan.dev/group=one: on 2-3
+                n/c/c 1000 bayplan.dev/group=one: on 0
+                ~n/a/c 2000: resized
+                n/d/c 5000 bayplan.dev/group=one: on 5,8-11
+                  one[0] : 1,4, n/a/c on 1,4
+                  one[1] : 2-3, n/b/c on 2-3
+                  one[2] : 0, n/c/c on 0
+                  one[3] : 5,8-11, n/d/c on 5,8-11
+            "#]],
+        ),
+        (
+            one_cache,
+            &balanced,
+            expect![[r#"
+                n/a/c 1000 bayplan.dev/group=one: on 1
+                n/b/c 2000 bayplan.dev/group=one: on 2,8
+                n/c/c 1000 bayplan.dev/group=one: on 7
+                ~n/a/c 2000: resized
+                n/d/c 5000 bayplan.dev/group=one: on 4-5,9-11
+                  one[0] : 1,3, n/a/c on 1,3
+                  one[1] : 2,8, n/b/c on 2,8
+                  one[2] : 7, n/c/c on 7
+                  one[3] : 4-5,9-11, n/d/c on 4-5,9-11
+            "#]],
+        ),
+        (
+            one_cache,
+            &one,
+            expect![[r#"
+                n/a/c 1000 bayplan.dev/group=one: on 1
+                n/b/c 2000 bayplan.dev/group=one: on 2,8
+                n/c/c 1000 bayplan.dev/group=one: on 7
+                ~n/a/c 2000: resized
+                n/d/c 5000 bayplan.dev/group=one: on 4-5,9-11
+                  one[0] : 1,3, n/a/c on 1,3
+                  one[1] : 2,8, n/b/c on 2,8
+                  one[2] : 7, n/c/c on 7
+                  one[3] : 4-5,9-11, n/d/c on 4-5,9-11
+            "#]],
+        ),
+    ] {
+        check((line, ""), std::slice::from_ref(kind), &steps, expected);
+    }
+}
+
 /// A network card of this name on a NUMA node of `N4C16`.
 pub(super) fn card(name: &str, node: u32) -> Device {
     let cpus = ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"];

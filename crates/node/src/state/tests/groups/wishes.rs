@@ -56,7 +56,7 @@ fn isolated_cpus_are_for_groups_that_wish_them() {
     }
 }
 
-/// A group on performance or on efficient cores, and on others where there are too few of them: what it gets more is of its kind, or not.
+/// A group on performance or on efficient cores, and on others where there are too few of them.
 #[test]
 fn a_group_has_cores_of_its_kind() {
     let machine = ("pack:1 numa:1 core:4 pu:2 ecore:4 mem:8", "0");
@@ -77,11 +77,83 @@ fn a_group_has_cores_of_its_kind() {
         expect![[r#"
             n/a/c 2000 bayplan.dev/group=slow: on 8-9
             n/b/c 2000 bayplan.dev/group=fast: on 1,5
-            n/c/c 4000 bayplan.dev/group=slow: on 2-3,6-9
+            n/c/c 4000 bayplan.dev/group=slow: on 2,4,8-11
               fast[0] : 1,5, n/b/c on 1,5
-              slow[0] : 2-3,6-9, n/a/c on 2-3,6-9, n/c/c on 2-3,6-9
+              slow[0] : 2,4,8-11, n/a/c on 2,4,8-11, n/c/c on 2,4,8-11
         "#]],
     );
+}
+
+/// Issue 34: what a group got at once was all of its kind of cores or none, although some were open; and what it gave back was any. It has cores of its kind before others, also when it is made, as a
+/// component, and when it shrinks.
+#[test]
+fn issue_34_a_group_has_cores_of_its_kind_as_far_as_there_are_some() {
+    let of = |name, core_kind, size| {
+        let core_kind = Some((core_kind, PREFERRED));
+        let cpus = CpuWishes { core_kind, ..CpuWishes::default() };
+        GroupType { cpus, ..kind(name, size) }
+    };
+    let fast = of("fast", CoreKind::Performance, requests(1, 0));
+    let slow = of("slow", CoreKind::Efficient, requests(1, 0));
+    let fixed = of("fixed", CoreKind::Efficient, Size::Fixed(6));
+    let both = GroupType {
+        components: vec!["fast".to_owned(), "slow".to_owned()],
+        ..kind("both", requests(2, 0))
+    };
+    let machine = ("pack:1 numa:1 core:4 pu:2 ecore:4 mem:8", "0");
+    for (types, steps, expected) in [
+        (
+            vec![fast.clone(), slow.clone()],
+            vec![
+                "n/a/c 2000 bayplan.dev/group=slow",
+                "~n/a/c 6000",
+                "show",
+                "~n/a/c 3000",
+                "show",
+                "n/b/c 5000 bayplan.dev/group=fast",
+                "~n/b/c 7000",
+                "show",
+                "~n/b/c 2000",
+            ],
+            expect![[r#"
+                n/a/c 2000 bayplan.dev/group=slow: on 8-9
+                ~n/a/c 6000: resized
+                  slow[0] : 1,4,8-11, n/a/c on 1,4,8-11
+                ~n/a/c 3000: resized
+                  slow[0] : 8-10, n/a/c on 8-10
+                n/b/c 5000 bayplan.dev/group=fast: on 1-2,4-6
+                ~n/b/c 7000: resized
+                  fast[0] : 1-7, n/b/c on 1-7
+                  slow[0] : 8-10, n/a/c on 8-10
+                ~n/b/c 2000: resized
+                  fast[0] : 1,5, n/b/c on 1,5
+                  slow[0] : 8-10, n/a/c on 8-10
+            "#]],
+        ),
+        (
+            vec![fixed],
+            vec!["n/a/c 500 bayplan.dev/group=fixed", "n/b/c 500 Burstable"],
+            expect![[r#"
+                n/a/c 500 bayplan.dev/group=fixed: on 1,4,8-11
+                n/b/c 500 Burstable: on 2-3,5-7
+                  fixed[0] : 1,4,8-11, n/a/c on 1,4,8-11
+                  n/b/c on 2-3,5-7
+            "#]],
+        ),
+        (
+            vec![fast, slow, both],
+            vec!["n/a/c 4000 bayplan.dev/group=both", "~n/a/c 10000", "show", "~n/a/c 6000"],
+            expect![[r#"
+                n/a/c 4000 bayplan.dev/group=both: on 1,5,8-9
+                ~n/a/c 10000: resized
+                  both[0] : 1-6,8-11, n/a/c on 1-6,8-11
+                ~n/a/c 6000: resized
+                  both[0] : 1,4-5,8-10, n/a/c on 1,4-5,8-10
+            "#]],
+        ),
+    ] {
+        check(machine, &types, &steps, expected);
+    }
 }
 
 /// CPUs with a higher base frequency are those of high priority.
