@@ -9,7 +9,6 @@ use crate::group::choose_kept;
 use crate::id::ContainerId;
 use crate::ledger::Ledger;
 use crate::offer::Refusal;
-use crate::pick::choose::choose;
 use crate::plan_offer::offer;
 use crate::pool::Pools;
 use crate::request::{Demand, Previous, Request};
