@@ -50,14 +50,11 @@ fn groups_are_balanced_over_numa_nodes() {
     );
 }
 
-/// Where there is one NUMA node, groups are balanced over its L3 caches, and without NUMA nodes over packages; a group that needs more than one cache has them, and one that grows stays where it is.
-/// With one cache there is nothing to balance: the wish says no more of cores than a group has without it, which is whole cores first.
-#[test]
-fn without_several_numa_nodes_groups_are_balanced_over_caches() {
+/// Groups of one type, balanced or not, that come, grow, and need much.
+fn check_balance(line: &'static str, is_balanced: bool, expected: Expect) {
     let instances = Instances { prefers_new: true, ..Instances::default() };
-    let one = GroupType { instances, ..kind("one", requests(1, 0)) };
-    let place = GroupPlace { is_balanced: true, ..GroupPlace::default() };
-    let balanced = GroupType { place, ..one.clone() };
+    let place = GroupPlace { is_balanced, ..GroupPlace::default() };
+    let kind = GroupType { instances, place, ..kind("one", requests(1, 0)) };
     let steps = [
         "n/a/c 1000 bayplan.dev/group=one",
         "n/b/c 2000 bayplan.dev/group=one",
@@ -65,13 +62,17 @@ fn without_several_numa_nodes_groups_are_balanced_over_caches() {
         "~n/a/c 2000",
         "n/d/c 5000 bayplan.dev/group=one",
     ];
+    check((line, ""), &[kind], &steps, expected);
+}
+
+/// A group that needs more than one cache has them, and one that grows stays where it is.
+#[test]
+fn within_one_numa_node_groups_are_balanced_over_caches() {
     let caches = "pack:1 numa:1 l3:3 core:4 pu:1 mem:8";
-    let one_cache = "pack:1 numa:1 l3:1 core:6 pu:2 mem:8";
-    for (line, kind, expected) in [
-        (
-            caches,
-            &balanced,
-            expect![[r#"
+    check_balance(
+        caches,
+        true,
+        expect![[r#"
                 n/a/c 1000 bayplan.dev/group=one: on 1
                 n/b/c 2000 bayplan.dev/group=one: on 4-5
                 n/c/c 1000 bayplan.dev/group=one: on 8
@@ -82,11 +83,11 @@ fn without_several_numa_nodes_groups_are_balanced_over_caches() {
                   one[2] : 8, n/c/c on 8
                   one[3] : 0,3,9-11, n/d/c on 0,3,9-11
             "#]],
-        ),
-        (
-            caches,
-            &one,
-            expect![[r#"
+    );
+    check_balance(
+        caches,
+        false,
+        expect![[r#"
                 n/a/c 1000 bayplan.dev/group=one: on 1
                 n/b/c 2000 bayplan.dev/group=one: on 2-3
                 n/c/c 1000 bayplan.dev/group=one: on 0
@@ -97,11 +98,17 @@ fn without_several_numa_nodes_groups_are_balanced_over_caches() {
                   one[2] : 0, n/c/c on 0
                   one[3] : 5,8-11, n/d/c on 5,8-11
             "#]],
-        ),
-        (
-            one_cache,
-            &balanced,
-            expect![[r#"
+    );
+}
+
+/// There is nothing to balance: the wish says no more of cores than a group has without it, which is whole cores first.
+#[test]
+fn balance_has_no_effect_with_one_cache() {
+    let one_cache = "pack:1 numa:1 l3:1 core:6 pu:2 mem:8";
+    check_balance(
+        one_cache,
+        true,
+        expect![[r#"
                 n/a/c 1000 bayplan.dev/group=one: on 1
                 n/b/c 2000 bayplan.dev/group=one: on 2,8
                 n/c/c 1000 bayplan.dev/group=one: on 7
@@ -112,11 +119,11 @@ fn without_several_numa_nodes_groups_are_balanced_over_caches() {
                   one[2] : 7, n/c/c on 7
                   one[3] : 4-5,9-11, n/d/c on 4-5,9-11
             "#]],
-        ),
-        (
-            one_cache,
-            &one,
-            expect![[r#"
+    );
+    check_balance(
+        one_cache,
+        false,
+        expect![[r#"
                 n/a/c 1000 bayplan.dev/group=one: on 1
                 n/b/c 2000 bayplan.dev/group=one: on 2,8
                 n/c/c 1000 bayplan.dev/group=one: on 7
@@ -127,10 +134,7 @@ fn without_several_numa_nodes_groups_are_balanced_over_caches() {
                   one[2] : 7, n/c/c on 7
                   one[3] : 4-5,9-11, n/d/c on 4-5,9-11
             "#]],
-        ),
-    ] {
-        check((line, ""), std::slice::from_ref(kind), &steps, expected);
-    }
+    );
 }
 
 /// A network card of this name on a NUMA node of `N4C16`.
