@@ -1,6 +1,5 @@
 //! Speed Select: the daemon over a device that refuses what the driver refuses, behind a socket in the device's place.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,6 +9,7 @@ use std::thread;
 use bayplan_daemon::post_control;
 use bayplan_isst::{Domain, FakeDevice, SpeedSelect, answer};
 use bayplan_node::mode::{Mode, ModeReport};
+use bayplan_tests::speed_select::{self, AS_IT_WAS, AS_WANTED, CLASSES, Cores, NOTHING, Shown};
 use bayplan_types::{CpuSet, SPEED_SELECT_DEVICE};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,27 +17,6 @@ use tokio::time::{Duration, sleep};
 
 use crate::node::{MACHINE, Node, set, soon};
 use crate::observing::{metrics, sum};
-
-const CLASSES: &str = "\
-reservedCpus: 0,8
-sweepInterval: 100ms
-cpuClasses:
-  classes:
-    fast: {clos: 1}
-    slow: {clos: 3}
-  exclusive: fast
-  shared: slow
-  speedSelect:
-    corePower: ordered
-    clos:
-      1: {minFreq: 2.4GHz}
-      3: {maxFreq: 2GHz, weight: 15}
-";
-const NOTHING: &str = "reservedCpus: 0,8\n";
-
-/// Core power, then the limits of classes 1 and 3.
-const AS_IT_WAS: &str = "off 0-25500/0 0-25500/0";
-const AS_WANTED: &str = "ordered 2400-25500/0 0-2000/15";
 
 /// What answers in the device's place.
 struct StandIn {
@@ -49,13 +28,16 @@ struct StandIn {
 }
 
 /// Two power domains of four cores each, in the order of CPUs; the power unit counts cores in steps of two.
-fn device(is_write_blocked: bool) -> SpeedSelect<FakeDevice> {
+fn cores() -> Cores {
     let core = |cpu: u32| {
         let number = u8::try_from(cpu % 8 / 4).unwrap();
         (cpu, (Domain { package: 0, number }, u16::try_from(cpu % 4 * 2).unwrap()))
     };
-    let cores: BTreeMap<_, _> = (0..16).map(core).collect();
-    let mut device = FakeDevice::of_cores(cores);
+    (0..16).map(core).collect()
+}
+
+fn device(is_write_blocked: bool) -> SpeedSelect<FakeDevice> {
+    let mut device = FakeDevice::of_cores(cores());
     device.is_write_blocked = is_write_blocked;
     SpeedSelect::new(device).unwrap()
 }
@@ -94,31 +76,8 @@ fn talk(mut stream: UnixStream, shared: &Shared) {
     let _gone = stream.write_all(format!("{answer}\n").as_bytes());
 }
 
-/// Of both domains, which have the same: core power and limits; and the CPUs of each class of service but the first.
-fn shown(shared: &Shared) -> (String, [CpuSet; 3]) {
-    let settings = &mut shared.lock().unwrap().settings;
-    let mut read = |name: &str| settings.read(name).unwrap().trim().to_owned();
-    let mut of = |domain: &str| {
-        let mut limits = |clos: u8| {
-            let dir = format!("{domain}/clos{clos}");
-            let [min, max, weight] =
-                ["min_mhz", "max_mhz", "weight"].map(|it| read(&format!("{dir}/{it}")));
-            format!("{min}-{max}/{weight}")
-        };
-        let limits = [limits(1), limits(3)].join(" ");
-        format!("{} {limits}", read(&format!("{domain}/core_power")))
-    };
-    let texts = [of("0.0"), of("0.1")];
-    let mut classes = [CpuSet::new(), CpuSet::new(), CpuSet::new()];
-    for cpu in 0..16 {
-        let core = read(&format!("cpu{cpu}@0/core"));
-        let clos: usize = read(&format!("{core}/clos")).parse().unwrap();
-        if clos > 0 {
-            classes[clos - 1].insert(bayplan_types::CpuId(cpu));
-        }
-    }
-    let text = if texts[0] == texts[1] { texts[0].clone() } else { texts.join("; ") };
-    (text, classes)
+fn shown(shared: &Shared) -> Shown {
+    speed_select::shown(&mut shared.lock().unwrap().settings, &cores())
 }
 
 /// Waits until the device has this, CPUs of class 1 and CPUs of class 3.

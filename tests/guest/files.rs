@@ -275,7 +275,7 @@ fn fresh_counts(node: &Node) -> anyhow::Result<()> {
 }
 
 fn a_partition_keeps_all_others_off(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
-    let _edited = Edited::for_partitions()?;
+    let _edited = Edited::with_admin()?;
     let owner = own(node, "owner", 2)?;
     let file = group(&owner)?.join("cpuset.cpus.partition");
     let busy = Busy::start(&owner.cpus)?;

@@ -104,7 +104,8 @@ fn kills_in_the_middle_of_plans(node: &mut Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ask(node: &Node, verb: &str) -> Command {
+/// `bayplan restore` or `resume`.
+pub(crate) fn ask(node: &Node, verb: &str) -> Command {
     let mut command = Command::new(BAYPLAN);
     command.args([verb, "--yes", "--control"]).arg(node.control());
     command

@@ -9,13 +9,17 @@
 mod arrival;
 mod asked;
 mod cgroup;
+mod clocks;
 mod colocation;
+mod cuse;
 mod exclusive;
 mod files;
+mod gathering;
 mod groups;
 mod hardware;
 mod held;
 mod isolated;
+mod isst_driver;
 mod killed;
 mod lifecycle;
 mod machine;
@@ -26,6 +30,7 @@ mod probes;
 mod rebalancing;
 mod resize;
 mod shared;
+mod speed_select;
 mod units;
 
 use std::path::Path;
@@ -66,7 +71,8 @@ struct Test {
 }
 
 /// Those that only run when they are asked for: on a busy host they may fail, or they want a containerd of their own (`lab run --containerd 2 -- as_a_plugin`).
-const BY_NAME: [&[Test]; 3] = [rebalancing::TESTS, colocation::TESTS, plugin::TESTS];
+const BY_NAME: [&[Test]; 5] =
+    [rebalancing::TESTS, colocation::TESTS, clocks::TESTS, gathering::TESTS, plugin::TESTS];
 
 /// What a machine lacks for a test.
 type Needs = Result<(), &'static str>;
@@ -84,6 +90,7 @@ fn tests() -> Vec<&'static Test> {
         groups::TESTS,
         files::TESTS,
         killed::TESTS,
+        speed_select::TESTS,
         resize::TESTS,
         probes::TESTS,
         lifecycle::TESTS,
@@ -105,6 +112,14 @@ fn main() -> ExitCode {
     }
     if args == [files::WRITE_FOR_EVER] {
         return files::write_for_ever().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if args == [gathering::SERVE] {
+        return gathering::serve().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if let [option, question] = args.as_slice()
+        && option == speed_select::ASK
+    {
+        return speed_select::ask(question).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     if !Path::new(MACHINE).is_file() {
         println!("these tests run in a virtual machine: cargo xtask lab run");

@@ -15,6 +15,7 @@ pub mod process;
 pub mod prometheus;
 pub mod release;
 pub mod scenario;
+pub mod speed_select;
 pub mod thread_scheduling;
 pub mod topology_aware;
 pub mod under_load;

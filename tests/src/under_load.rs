@@ -26,8 +26,8 @@ const SERVER: &str = "default/scenario-server/app";
 /// As [`SERVER`].
 const HOG: &str = "default/scenario-hog/app";
 
-/// Of its first process; the others have those after it.
-const PORT: u16 = 16379;
+/// Of the server's first process; the others have those after it.
+pub const PORT: u16 = 16379;
 
 /// In which what is tried again would show.
 const LOOKS_AFTER: u32 = 5;
@@ -178,7 +178,10 @@ fn launch(node: &mut Node, name: &str, cpu: u64, script: &str) -> anyhow::Result
 }
 
 /// redis, which Debian has under the name of another tool of redis's as well: which one it is it knows by its name.
-fn launch_server(node: &mut Node, servers: u16, milli: u64) -> anyhow::Result<Placed> {
+///
+/// # Errors
+/// It is not installed, or does not start.
+pub fn launch_server(node: &mut Node, servers: u16, milli: u64) -> anyhow::Result<Placed> {
     let program = find_program("redis-check-rdb", "redis-tools")?;
     let run = |port: u16| {
         let program = program.display();

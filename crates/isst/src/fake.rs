@@ -86,6 +86,14 @@ impl FakeDevice {
         self
     }
 
+    /// This domain has these levels and features.
+    pub fn with_levels(mut self, domain: Domain, levels: Levels) -> FakeDevice {
+        if let Some(state) = self.domains.get_mut(&domain) {
+            state.levels = levels;
+        }
+        self
+    }
+
     fn domain(&mut self, domain: Domain) -> Result<&mut DomainState, Errno> {
         self.domains.get_mut(&domain).ok_or(Errno::EINVAL)
     }

@@ -101,7 +101,7 @@ fn with_limit(before: ClosLimits, limit: Limit, text: &str) -> Option<ClosLimits
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 mod tests {
     use super::*;
-    use crate::{Domain, FakeDevice};
+    use crate::{Domain, FakeDevice, Levels};
 
     fn settings() -> SpeedSelect<FakeDevice> {
         SpeedSelect::new(FakeDevice::new(2, 2, 8)).unwrap()
@@ -208,6 +208,23 @@ mod tests {
             Ok("level=0 of=0,3,4 locked=0 bf=1 tf=1"),
             &[("level=3", Err(Errno::EACCES))],
         );
+    }
+
+    #[test]
+    fn features_that_are_on_and_another_profile_are_told() {
+        let domain = Domain { package: 0, number: 0 };
+        let mut levels = FakeDevice::new(1, 1, 2).levels(domain).unwrap();
+        levels.is_turbo_frequency_on = true;
+        levels.profile.is_locked = true;
+        levels.profile.level = 3;
+        let read = |levels: &Levels, name: &str| {
+            let device = FakeDevice::new(1, 1, 2).with_levels(domain, levels.clone());
+            SpeedSelect::new(device).unwrap().read(name).unwrap()
+        };
+        assert_eq!(read(&levels, "0.0/features"), "tf\n");
+        assert_eq!(read(&levels, "0.0/profile"), "level=3 of=0,3,4 locked=1 bf=1 tf=1\n");
+        levels.is_base_frequency_on = true;
+        assert_eq!(read(&levels, "0.0/features"), "bf tf\n");
     }
 
     #[test]

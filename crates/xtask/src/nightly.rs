@@ -16,7 +16,7 @@ use crate::{cargo, workspace};
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
                          what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, kubelet-nri (the same with Bayplan as containerd's plugin), cluster (the agent with a real API server) and cluster-newest (with a newer one), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
-                         probes (the probes' tests in guests), hog (there the rebalancer with real programs); logs are in target/nightly, and a table of verdicts comes last
+                         probes (the probes' tests in guests), hog (there the rebalancer with real programs) and caches (there with several L3s); logs are in target/nightly, and a table of verdicts comes last
 ";
 
 const CHAOS: &str = "chaos::after_every_round_of_chaos_all_agree_and_nothing_has_leaked";
@@ -113,6 +113,9 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     probes.args(["lab", "run", "--kernel", "all", "--suite", "probes"]);
     let mut hog = Command::new(std::env::current_exe()?);
     hog.args(["lab", "run", "--kernel", "all", "--", "a_hog_is_named", "lent_cpus", "a_budget"]);
+    let mut caches = Command::new(std::env::current_exe()?);
+    caches.args(["lab", "run", "--machine", "2s-die4-l3x4", "--kernel", "backports", "--"]);
+    caches.args(["that_hop", "with_wide_vectors"]);
     let mut parts = vec![
         test("chaos", CHAOS, "BAYPLAN_CHAOS_ROUNDS", CHAOS_ROUNDS),
         test("sigkill", SIGKILL, "BAYPLAN_CHAOS_KILLED_ROUNDS", SIGKILL_ROUNDS),
@@ -156,6 +159,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.push(Part::new("lab", lab));
     parts.push(Part::new("probes", probes));
     parts.push(Part::new("hog", hog));
+    parts.push(Part::new("caches", caches));
     choose(parts, wanted)
 }
 

@@ -68,13 +68,22 @@ impl NodeState {
         if !self.rules.wide_vectors.is_on() {
             return Vec::new();
         }
-        let domains = self.ledger.pools().clock_domains().into_iter();
-        let counts = self.ledger.clock_counts(&self.vector_containers(None));
-        let status = |(cpus, containers): (CpuSet, usize)| ClockStatus {
-            cpus: cpus.to_string(),
-            containers,
+        let all = self.vector_containers(None).into_iter();
+        let held = all.filter_map(|id| Some((id, self.ledger.allocation(id)?)));
+        let runs: Vec<CpuSet> = held.map(|(id, it)| self.runs_on(id, it)).collect();
+        let status = |domain: CpuSet| ClockStatus {
+            cpus: domain.to_string(),
+            containers: runs.iter().filter(|it| it.intersects(&domain)).count(),
         };
-        domains.zip(counts).map(status).collect()
+        self.ledger.pools().clock_domains().into_iter().map(status).collect()
+    }
+
+    /// Where a container runs now, also where it was moved; of one with exclusive CPUs, these.
+    fn runs_on(&self, id: ContainerId, held: &Allocation) -> CpuSet {
+        match held.exclusive.is_empty() {
+            true => self.cpus_of(id, held),
+            false => held.exclusive.clone(),
+        }
     }
 
     /// What the strategies say of the places of containers that share CPUs and can go elsewhere, as they run now. Domains in which nothing is shared are none.
@@ -91,11 +100,7 @@ impl NodeState {
         let all = self.vector_containers(None);
         let held = all.iter().filter_map(|id| Some((*id, self.ledger.allocation(*id)?)));
         let held: Vec<(ContainerId, &Allocation)> = held.collect();
-        let runs_on = |id: ContainerId, it: &Allocation| match it.exclusive.is_empty() {
-            true => self.cpus_of(id, it),
-            false => it.exclusive.clone(),
-        };
-        let runs: Vec<CpuSet> = held.iter().map(|(id, it)| runs_on(*id, it)).collect();
+        let runs: Vec<CpuSet> = held.iter().map(|(id, it)| self.runs_on(*id, it)).collect();
         let standing = |at: usize| {
             let ((id, held), cpus) = (held.get(at)?, runs.get(at)?);
             let qos = self.containers.get(id)?.spec.pod.qos;

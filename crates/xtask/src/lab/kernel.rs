@@ -15,7 +15,7 @@ use crate::setup::run_apt;
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Each after those it needs. One that a kernel has built in is left out.
-const MODULES: [&str; 7] = [
+const MODULES: [&str; 9] = [
     "virtio_ring",
     "virtio",
     "virtio_pci_legacy_dev",
@@ -23,6 +23,8 @@ const MODULES: [&str; 7] = [
     "virtio_pci",
     "virtio_blk",
     "overlay",
+    "fuse",
+    "cuse",
 ];
 
 /// Where a kernel comes from.

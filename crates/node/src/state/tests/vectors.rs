@@ -254,7 +254,11 @@ fn one_that_was_sent_to_the_better_domain_gains_nothing_there() {
         let it = &state.occupancy().clocks[&state.by_runtime_id["a"]];
         format!("gains {}, from home {}, leaves {}", it.gain, it.gain_at_home, it.leave)
     };
+    let counts = |state: &NodeState| -> Vec<usize> {
+        state.status().clocks.iter().map(|it| it.containers).collect()
+    };
     assert_eq!(shown(&state), "gains 1, from home 1, leaves 0-7");
+    assert_eq!(counts(&state), [2, 0]);
     let (knob, target) = (Knob::Clock, state.by_runtime_id["a"]);
     let leave = "0-7".parse().unwrap();
     let turn = Turn { knob, target, step: 1, leave, mems: Default::default() };
@@ -262,6 +266,7 @@ fn one_that_was_sent_to_the_better_domain_gains_nothing_there() {
     let cpus = state.pinning(target).unwrap().cpus.to_string();
     assert_eq!(cpus, "8-11");
     assert_eq!(shown(&state), "gains 0, from home 1, leaves 0-7");
+    assert_eq!(counts(&state), [1, 1], "the status counts where it runs");
 }
 
 #[test]
