@@ -9,6 +9,7 @@
 //! answer nothing is written. Another program that writes zones of the object keeps it: the API server tells of the conflict, and nothing is overwritten.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value as Json;
@@ -24,6 +25,7 @@ use crate::node_topology::{Owner, ZoneReport, fingerprint, node_topology};
 use crate::object::NodeObject;
 use crate::said::Said;
 use crate::watching::{LOOK, REPAIR, World, spread};
+use crate::withdrawal::is_removed;
 
 /// Koordinator's annotations, where they are chosen.
 type Annotations = BTreeMap<&'static str, String>;
@@ -46,11 +48,13 @@ const WAIT: u64 = 15;
 type Pods = ByPod<Holding>;
 
 /// Runs until the process ends. `is_for_koordinator`: with annotations of Koordinator. `settled` becomes true when the object is written, or is another program's, or of a kind that the API server does not know.
+/// `removed` says that the daemon was removed, with which the object goes.
 pub(crate) async fn publish_node_topology(
     cluster: &Cluster,
     daemon: &impl Daemon,
     (world, settled): (watch::Receiver<World>, &watch::Sender<bool>),
     is_for_koordinator: bool,
+    removed: Option<&Path>,
 ) {
     let (told, pods) = watch::channel(None);
     let publisher = Publisher {
@@ -60,6 +64,8 @@ pub(crate) async fn publish_node_topology(
         pods,
         settled,
         is_for_koordinator,
+        removed,
+        is_taken_back: false,
         features: None,
         written: None,
         coming: BTreeMap::new(),
@@ -76,6 +82,10 @@ struct Publisher<'a, D> {
     /// Set when the object is written, or cannot be because of others.
     settled: &'a watch::Sender<bool>,
     is_for_koordinator: bool,
+    /// Says that the daemon was removed.
+    removed: Option<&'a Path>,
+    /// The object went with the daemon.
+    is_taken_back: bool,
     /// What the daemon says of the processor, and when it was asked.
     features: Option<(Features, Instant)>,
     written: Option<(Json, Instant)>,
@@ -99,7 +109,11 @@ impl<D: Daemon> Publisher<'_, D> {
             let left =
                 self.written.as_ref().map_or(every, |(_, at)| every.saturating_sub(at.elapsed()));
             let left = if self.is_in_transit() { left.min(TRANSIT_LOOK) } else { left };
-            await_news(self.daemon, &mut self.world, &mut self.pods, change, left).await;
+            let removed = self.removed.filter(|_| !self.is_taken_back);
+            tokio::select! {
+                () = await_news(self.daemon, &mut self.world, &mut self.pods, change, left) => {}
+                () = await_removal(removed) => {}
+            }
         }
     }
 
@@ -117,10 +131,14 @@ impl<D: Daemon> Publisher<'_, D> {
             Ok(told) => told,
             Err(error) => {
                 self.say("daemon", &format!("no NodeResourceTopology is written: {error}"));
+                if is_removed(self.removed) && !self.is_taken_back {
+                    self.take_back().await;
+                }
                 return LOOK;
             }
         };
         self.said.is_over("daemon");
+        self.is_taken_back = false;
         *change = Some(report.change);
         let coming: Vec<_> = pods.iter().filter(|(_, it)| it.is_coming).collect();
         self.coming.retain(|key, _| coming.iter().any(|(it, _)| *it == key));
@@ -173,6 +191,14 @@ impl<D: Daemon> Publisher<'_, D> {
         pause
     }
 
+    /// Deletes the object of a node that has no daemon any more.
+    async fn take_back(&mut self) {
+        match self.cluster.withdraw_node_topology().await {
+            Ok(()) => (self.written, self.is_taken_back) = (None, true),
+            Err(error) => self.say("object", &format!("{error:#}")),
+        }
+    }
+
     /// The daemon's figures, and the annotations.
     async fn ask(
         &mut self,
@@ -218,6 +244,16 @@ async fn await_coming(
     // Without the watch nothing comes.
     if pods.wait_for(is_coming).await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+/// Comes back while the daemon is removed, now and then.
+async fn await_removal(removed: Option<&Path>) {
+    loop {
+        sleep(LOOK).await;
+        if is_removed(removed) {
+            return;
+        }
     }
 }
 
