@@ -11,6 +11,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value as Json, json};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::side::Side;
@@ -89,12 +90,12 @@ pub(super) async fn serve(admin: Client, node: String, side: Side, tally: Arc<Ta
     let config = watcher::Config::default();
     let config = config.fields(&format!("spec.nodeName={node}")).labels("storm");
     let mut events = watcher(api, config).default_backoff().boxed();
-    let mut begun = BTreeSet::new();
+    let (mut begun, mut lives) = (BTreeSet::new(), JoinSet::new());
     while let Some(event) = events.next().await {
         if let Ok(Event::Apply(pod) | Event::InitApply(pod)) = event
             && begun.insert(pod.name_any())
         {
-            tokio::spawn(live(admin.clone(), side.clone(), pod, Arc::clone(&tally)));
+            lives.spawn(live(admin.clone(), side.clone(), pod, Arc::clone(&tally)));
         }
     }
 }
