@@ -3,14 +3,20 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use serde_json::{Value as Json, json};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::sleep;
 
 use crate::node::DAEMON;
 use crate::servers::Servers;
-use crate::world::{call, kubeconfig, token, until};
+use crate::world::{call, kubeconfig, token};
+
+/// Far beyond anything that is waited for.
+const STUCK: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(100);
 
 /// Runs the container of a Job as a process, and says how it has ended.
 pub(crate) struct JobController {
@@ -31,13 +37,15 @@ impl JobController {
         let (address, admin, file) =
             (self.address.clone(), self.admin.clone(), self.kubeconfig.clone());
         tokio::spawn(async move {
-            let mut job = Json::Null;
-            until("the Job", async || {
+            let begun = Instant::now();
+            let job = loop {
                 let (status, found) = call(&admin, "GET", &path, &Json::Null).await;
-                job = found;
-                status == 200
-            })
-            .await;
+                if status == 200 {
+                    break found;
+                }
+                assert!(begun.elapsed() < STUCK, "no Job {path}");
+                sleep(POLL).await;
+            };
             let pod = &job["spec"]["template"]["spec"];
             let account = pod["serviceAccountName"].as_str().unwrap();
             let token = token(&admin, account, None).await;

@@ -76,17 +76,16 @@ impl NodeModel for KubeletStatic {
         let zone = |numa: usize| {
             let [_, pods] = self.given(numa);
             let left = memory - u64::from(pods) * of_pod;
-            json!({
-                "name": format!("node-{numa}"), "type": "Node",
-                "costs": [0, 1].map(|other| {
-                    let cost = if other == numa { 10 } else { 20 };
-                    json!({ "name": format!("node-{other}"), "value": cost })
-                }),
-                "resources": [
-                    resource("cpu", &self.cpus[numa].to_string(), &self.free(numa).to_string()),
-                    resource("memory", &memory.to_string(), &left.to_string()),
-                ],
-            })
+            let costs = [0, 1].map(|other| {
+                let cost = if other == numa { 10 } else { 20 };
+                json!({ "name": format!("node-{other}"), "value": cost })
+            });
+            let resources = [
+                resource("cpu", &self.cpus[numa].to_string(), &self.free(numa).to_string()),
+                resource("memory", &memory.to_string(), &left.to_string()),
+            ];
+            let name = format!("node-{numa}");
+            json!({ "name": name, "type": "Node", "costs": costs, "resources": resources })
         };
         json!({
             "attributes": [
