@@ -265,12 +265,7 @@ async fn seen(admin: &Client) -> [bool; 4] {
     ]
 }
 
-async fn is_installed_and_changed(
-    helm: &Helm,
-    admin: &Client,
-    next: &Path,
-    jobs: &JobController,
-) {
+async fn is_installed_and_changed(helm: &Helm, admin: &Client, next: &Path, jobs: &JobController) {
     let mut install = vec!["install"];
     install.extend(RELEASE);
     install.push("--create-namespace");

@@ -71,9 +71,7 @@ impl JobController {
 
 fn succeeded() -> Json {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let condition = |kind: &str| {
-        json!({ "type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now })
-    };
+    let condition = |kind: &str| json!({ "type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now });
     json!({ "status": {
         "succeeded": 1, "startTime": now, "completionTime": now,
         "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],

@@ -86,9 +86,8 @@ async fn bayplans_nodes_refuse_no_pod_where_the_scheduler_knows_zones() {
         Box::new(KubeletStatic::new(CPUS, &format!("daemon-{name}")))
     };
     storms.with_model("kubelet's static policy", kubelet_static).await;
-    let topology_aware = |_: &str| -> Box<dyn NodeModel> {
-        Box::new(TopologyAware::new(RESERVED.parse().unwrap()))
-    };
+    let topology_aware =
+        |_: &str| -> Box<dyn NodeModel> { Box::new(TopologyAware::new(RESERVED.parse().unwrap())) };
     storms.with_model("nri-plugins, topology-aware", topology_aware).await;
     println!("{pods} pods, {NODES} nodes\n{}", table(&storms.rows));
     let row = |has_zones: bool| storms.rows.iter().find(|it| it.has_zones == has_zones).unwrap();

@@ -226,12 +226,10 @@ mod tests {
         );
         let nested = "#? c.d\na: 1\n#? f\nb: 2\n#.\nc: 3\n#.\n#? f\n#? c.d\nd: 4\n#.\n#.\n";
         assert_eq!(plainly(nested, &values).unwrap(), "a: 1\nc: 3\n");
-        let of_helm = "#? not plain\na: 1\n#? c.d\nb: 2\n#.\n#.\n#? plain\nc: 3\n#? c.d\nd: 4\n#.\n#.\n";
+        let of_helm =
+            "#? not plain\na: 1\n#? c.d\nb: 2\n#.\n#.\n#? plain\nc: 3\n#? c.d\nd: 4\n#.\n#.\n";
         assert_eq!(plainly(of_helm, &values).unwrap(), "c: 3\nd: 4\n");
-        assert_eq!(
-            template(of_helm).unwrap(),
-            "a: 1\n{{- if .Values.c.d }}\nb: 2\n{{- end }}\n"
-        );
+        assert_eq!(template(of_helm).unwrap(), "a: 1\n{{- if .Values.c.d }}\nb: 2\n{{- end }}\n");
         assert!(plainly("a: ${missing}\n", &values).is_err());
         assert!(plainly("a: ${b\n", &values).is_err());
     }

@@ -120,7 +120,11 @@ fn spawn_agent(servers: &Servers, name: &str, setup: &Setup, node: &Node) -> Chi
     }
     let file = servers.path(&format!("agent.{name}.kubeconfig"));
     command.env("KUBECONFIG", file).stdin(Stdio::null()).stdout(Stdio::null());
-    let log = fs::File::options().create(true).append(true).open(servers.path(&format!("agent.{name}.log"))).unwrap();
+    let log = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(servers.path(&format!("agent.{name}.log")))
+        .unwrap();
     command.stderr(log).spawn().unwrap()
 }
 
