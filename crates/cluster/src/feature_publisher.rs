@@ -15,9 +15,9 @@ use crate::feature_file::{remove_features, render_features, write_features};
 use crate::feature_rules::{Rule, apply_rules, is_writable, parse_rules};
 use crate::feature_set::{Attributes, FeatureLabels, FeatureSet, feature_labels};
 use crate::node_feature::node_feature;
+use crate::removal::is_removed;
 use crate::said::Said;
 use crate::watching::{REPAIR, World};
-use crate::withdrawal::is_removed;
 
 /// How often features are looked at: they change with kernel, devices and configuration only.
 const LOOK: Duration = Duration::from_secs(60);

@@ -36,6 +36,7 @@ mod part;
 mod pod_feed;
 mod precedence;
 mod quantity;
+mod removal;
 mod report;
 mod said;
 #[cfg(test)]

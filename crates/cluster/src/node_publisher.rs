@@ -18,9 +18,9 @@ use crate::node_wishes::{DaemonView, no_wishes, node_wishes};
 use crate::node_writes::{NodeWrite, node_writes, startup_write};
 use crate::object::NodeObject;
 use crate::part::{Part, Parts};
+use crate::removal::is_removed;
 use crate::topology_publisher::{hear_change, zones};
 use crate::watching::{LOOK, World};
-use crate::withdrawal::is_removed;
 
 /// Between two rounds that write: 12 a minute at most.
 const PAUSE: Duration = Duration::from_secs(5);

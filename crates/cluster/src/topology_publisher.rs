@@ -23,9 +23,9 @@ use crate::koordinator::{Features, annotations, count_all_cpus, count_booked_onc
 use crate::node_pods::{ByPod, watch_pods};
 use crate::node_topology::{FINGERPRINT, Owner, ZoneReport, fingerprint, node_topology};
 use crate::object::NodeObject;
+use crate::removal::is_removed;
 use crate::said::Said;
 use crate::watching::{LOOK, REPAIR, World, spread};
-use crate::withdrawal::is_removed;
 
 /// Koordinator's annotations, where they are chosen.
 type Annotations = BTreeMap<&'static str, String>;

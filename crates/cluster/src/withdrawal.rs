@@ -3,7 +3,7 @@
 //! | When | By |
 //! |---|---|
 //! | the installation in the cluster is removed | [`withdraw_all`], a program with rights of its own that runs once, after the agents have lost theirs |
-//! | the daemon is removed from a node | the node's agent, by [`is_removed`] |
+//! | the daemon is removed from a node | the node's agent, by [`crate::removal::is_removed`] |
 //! | an agent ends | that agent, of the file in `features.d` alone ([`leave`]): no other program of the cluster reaches the node's files |
 
 use std::path::Path;
@@ -59,11 +59,6 @@ async fn withdraw_from(cluster: &Cluster) -> anyhow::Result<()> {
     cluster.withdraw_node_features().await?;
     cluster.delete_own().await?;
     withdraw_node(cluster).await
-}
-
-/// Whether a daemon that does not answer was removed from the node, by the file that its package leaves. Without the file it may come back at any time, and what is published stays.
-pub(crate) fn is_removed(marker: Option<&Path>) -> bool {
-    marker.is_some_and(Path::exists)
 }
 
 /// Takes the file in `features.d` away where this agent may not write its Node any more, because then its installation is being removed. The agent that comes after one
