@@ -73,7 +73,7 @@ pub(super) async fn what_agents_publish_goes_with_the_release(
         has_parts && file.exists() && are_there(admin, &objects[..3]).await == [true; 3]
     };
     until("everything is published", is_published).await;
-    // Of an agent whose Node went while nothing collected what it owned.
+    // Of a Node that went while nothing collected what it owned.
     let orphan = json!({
         "apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology",
         "metadata": { "name": "gone" }, "zones": [{ "name": "node-0", "type": "Node" }],
@@ -91,7 +91,7 @@ pub(super) async fn what_agents_publish_goes_with_the_release(
 
     helm.uninstall(jobs).await;
     check_nothing_left(admin).await;
-    // An agent whose pod has not ended yet may write nothing any more.
+    // An agent may write nothing any more while its pod ends.
     sleep(CALM).await;
     check_nothing_left(admin).await;
     assert!(file.exists());

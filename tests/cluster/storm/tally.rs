@@ -23,7 +23,7 @@ struct State {
     scheduled: usize,
     /// What the node said first, by pod.
     refusals: BTreeMap<String, String>,
-    /// Pods whose own CPUs are of several NUMA nodes.
+    /// Pods with own CPUs of several NUMA nodes.
     spanning: usize,
     /// From the storm's beginning until a container ran.
     waits: Vec<Duration>,
