@@ -1,4 +1,4 @@
-//! Whether the daemon was removed from the node. In: a file that its package leaves. Out: whether an agent whose daemon does not answer takes back what it has published.
+//! Whether the daemon was removed from the node. In: a file that its package leaves. Out: whether an agent takes back what it has published when its daemon does not answer.
 
 use std::path::Path;
 
