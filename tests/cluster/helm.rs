@@ -1,4 +1,4 @@
-//! The chart with the real Helm: its templates are the plain manifests, and it is installed, upgraded, rolled back and removed on the API server.
+//! The chart with the real Helm: its templates are the plain manifests, it is installed, upgraded, rolled back and removed on the API server, and what agents have published goes with it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +9,7 @@ use kube::Client;
 use serde_json::{Value as Json, json};
 
 use crate::servers::{ADMIN, Servers, find, is_missing};
+use crate::stand_in::JobController;
 use crate::world::{CONFIGS, call, client, kubeconfig, path_of, until};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
@@ -18,7 +19,7 @@ const RELEASE: [&str; 4] = ["bayplan", CHART, "--namespace", NAMESPACE];
 /// For what is rendered without an API server.
 const KUBERNETES: &str = "1.34.0";
 /// Files for `kubectl` beside the one that is always applied, each with the value of the chart that means the same.
-const PARTS: [(&str, &str); 8] = [
+const PARTS: [(&str, &str); 9] = [
     ("accept-nri-plugins.yaml", "accept.nriPlugins=true"),
     ("accept-cri-resmgr.yaml", "accept.criResmgr=true"),
     ("daemon.yaml", "daemon.enabled=true"),
@@ -27,9 +28,13 @@ const PARTS: [(&str, &str); 8] = [
     ("requests-policy.yaml", "requestsPolicy.enabled=true"),
     ("colocation-policy.yaml", "colocationPolicy.enabled=true"),
     ("webhook.yaml", "webhook.enabled=true"),
+    ("withdraw.yaml", WITHDRAWN),
 ];
+/// What is there only while a release is removed.
+const WITHDRAWN: &str = "withdraw.enabled=true";
+const NOT_WITHDRAWN: &str = "withdraw.enabled=false";
 
-struct Helm {
+pub(crate) struct Helm {
     program: PathBuf,
     home: PathBuf,
     kubeconfig: PathBuf,
@@ -48,8 +53,25 @@ impl Helm {
         if done.status.success() { Ok(out) } else { Err(format!("{out}{errors}")) }
     }
 
-    fn done(&self, args: &[&str]) -> String {
+    pub(crate) fn done(&self, args: &[&str]) -> String {
         self.run(args).unwrap_or_else(|error| panic!("helm {args:?}: {error}"))
+    }
+
+    /// Installs the chart with these values, or upgrades it.
+    pub(crate) fn release(&self, verb: &str, values: &[&str]) {
+        let mut args = vec![verb];
+        args.extend(RELEASE);
+        for value in values {
+            args.extend(["--set", value]);
+        }
+        self.done(&args);
+    }
+
+    /// Removes the release, with what it runs at the end.
+    pub(crate) async fn uninstall(&self, jobs: &JobController) {
+        let job = jobs.run(NAMESPACE, "bayplan-withdraw");
+        self.done(&["uninstall", "bayplan", "--namespace", NAMESPACE]);
+        job.await.unwrap();
     }
 
     /// What would be installed with these values, by kind and name.
@@ -68,6 +90,8 @@ impl Helm {
     }
 }
 
+mod removal;
+
 /// Objects by kind and name, without what only Helm understands.
 fn parse(text: &str) -> BTreeMap<String, Json> {
     let documents: Vec<Json> = serde_yaml::from_multiple(text).unwrap();
@@ -75,7 +99,7 @@ fn parse(text: &str) -> BTreeMap<String, Json> {
         let metadata = object["metadata"].as_object_mut().unwrap();
         let annotations = metadata.get_mut("annotations").and_then(Json::as_object_mut);
         let is_empty = annotations.is_some_and(|annotations| {
-            annotations.remove("helm.sh/resource-policy");
+            annotations.retain(|key, _| !key.starts_with("helm.sh/"));
             annotations.is_empty()
         });
         if is_empty {
@@ -105,19 +129,23 @@ pub(crate) async fn the_chart_is_installed_changed_and_removed(servers: &Servers
     choices_of_the_webhook_are_rendered(&helm);
     wrong_values_are_refused(&helm);
     metrics_are_served_where_asked_for(&helm);
-    is_installed_and_changed(&helm, &admin, &servers.path("next-chart")).await;
-    what_is_kept_is_taken_over(&helm, &admin).await;
+    let jobs = JobController::new(servers, &admin);
+    is_installed_and_changed(&helm, &admin, &servers.path("next-chart"), &jobs).await;
+    what_is_kept_is_taken_over(&helm, &admin, &jobs).await;
+    removal::what_agents_publish_goes_with_the_release(&helm, servers, &admin, &jobs).await;
 }
 
 fn templates_are_the_plain_manifests(helm: &Helm) {
     helm.done(&["lint", "--strict", CHART]);
-    let (mut plain, made) = (manifests("bayplan.yaml"), helm.template(&[]));
+    let (mut plain, made) = (manifests("bayplan.yaml"), helm.template(&[NOT_WITHDRAWN]));
     // Helm makes it by an option of its own.
     assert!(plain.remove(&format!("Namespace/{NAMESPACE}")).is_some());
     assert_eq!(made, plain);
     for (file, value) in PARTS {
         let made = helm.template(&[value]);
-        for (name, object) in manifests(file) {
+        let mut plain = manifests(file);
+        plain.remove(&format!("Namespace/{NAMESPACE}"));
+        for (name, object) in plain {
             assert_eq!(made.get(&name), Some(&object), "{file}: {name} with {value}");
         }
     }
@@ -237,13 +265,13 @@ async fn seen(admin: &Client) -> [bool; 4] {
     ]
 }
 
-async fn is_installed_and_changed(helm: &Helm, admin: &Client, next: &Path) {
+async fn is_installed_and_changed(helm: &Helm, admin: &Client, next: &Path, jobs: &JobController) {
     let mut install = vec!["install"];
     install.extend(RELEASE);
     install.push("--create-namespace");
     helm.done(&[&install[..], &["--dry-run=server"]].concat());
     helm.done(&install);
-    let objects = helm.template(&[]);
+    let objects = helm.template(&[NOT_WITHDRAWN]);
     check_there(admin, &objects, true).await;
     assert_eq!(seen(admin).await, [true, false, false, false]);
     let config = json!({
@@ -271,8 +299,9 @@ async fn is_installed_and_changed(helm: &Helm, admin: &Client, next: &Path) {
     helm.done(&["rollback", "bayplan", "1", "--namespace", NAMESPACE]);
     assert_eq!((helm.revisions(), seen(admin).await), (3, [true, false, false, false]));
     assert_eq!(call(admin, "GET", &path, &Json::Null).await.0, 200);
-    helm.done(&["uninstall", "bayplan", "--namespace", NAMESPACE]);
+    helm.uninstall(jobs).await;
     check_there(admin, &objects, false).await;
+    check_there(admin, &removal::objects(helm), false).await;
     assert_eq!(call(admin, "GET", &path, &Json::Null).await.0, 200, "configurations are kept");
 }
 
@@ -291,12 +320,10 @@ fn make_next_chart(to: &Path) {
 }
 
 /// An earlier release has left its custom resources.
-async fn what_is_kept_is_taken_over(helm: &Helm, admin: &Client) {
-    let mut install = vec!["install"];
-    install.extend(RELEASE);
-    helm.done(&install);
-    check_there(admin, &helm.template(&[]), true).await;
-    helm.done(&["uninstall", "bayplan", "--namespace", NAMESPACE]);
+async fn what_is_kept_is_taken_over(helm: &Helm, admin: &Client, jobs: &JobController) {
+    helm.release("install", &[]);
+    check_there(admin, &helm.template(&[NOT_WITHDRAWN]), true).await;
+    helm.uninstall(jobs).await;
     let path = format!("{CONFIGS}/default");
     assert_eq!(call(admin, "DELETE", &path, &json!({})).await.0, 200);
 }

@@ -25,6 +25,7 @@ mod policies;
 mod publishing;
 #[allow(dead_code, reason = "the crowd's tests use more of it")]
 mod servers;
+mod stand_in;
 mod storm;
 mod webhook;
 #[allow(dead_code, reason = "the crowd's tests use more of it")]

@@ -1,10 +1,12 @@
 //! What the agent publishes of its node: NodeResourceTopology, taints, labels and extended resources, beside what others have written there.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
+use tokio::time::sleep;
 
-use crate::world::World;
+use crate::world::{NODES, World, until};
 
 pub(crate) const OWN: &str = "/api/v1/nodes/n1";
 const OWN_STATUS: &str = "/api/v1/nodes/n1/status";
@@ -13,6 +15,8 @@ pub(crate) const TOPOLOGY: &str = "/apis/topology.node.k8s.io/v1alpha2/noderesou
 const TOPOLOGY_READ: &str = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1";
 pub(crate) const FEATURES: &str =
     "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/bayplan-system/nodefeatures/n1";
+/// Longer than between two looks at a daemon that does not answer.
+const AWAY: Duration = Duration::from_secs(20);
 /// Of no pods.
 const EMPTY: &str = "pfp0v001ef46db3751d8e999";
 
@@ -20,6 +24,7 @@ const EMPTY: &str = "pfp0v001ef46db3751d8e999";
 pub(crate) async fn the_node_is_published_and_withdrawn(world: &mut World) {
     zones_are_what_the_daemon_has(world).await;
     annotations_of_koordinator_say_what_is_given(world).await;
+    what_is_published_goes_with_a_daemon_that_was_removed(world).await;
     objects_of_other_publishers_stay(world).await;
     taints_follow_the_daemon(world).await;
     resources_are_repaired(world).await;
@@ -122,6 +127,39 @@ async fn annotations_of_koordinator_say_what_is_given(world: &World) {
         assert_eq!(pools.as_array().unwrap().len(), zones.len(), "{object:#}");
     }
     assert!(annotation(&object, "node.koordinator.sh/cpu-basic-info").is_object(), "{object:#}");
+}
+
+/// A daemon that is only away takes nothing along.
+async fn what_is_published_goes_with_a_daemon_that_was_removed(world: &mut World) {
+    let file = world.servers.path("features.d/bayplan");
+    let is_there = async |world: &World| {
+        let parts = own_parts(&world.read(OWN).await);
+        let mut objects = Vec::new();
+        for path in [TOPOLOGY, FEATURES] {
+            objects.push(world.as_admin("GET", path, &Json::Null).await.0 == 200);
+        }
+        (parts, objects, file.exists())
+    };
+    let labels = ["feature.node.kubernetes.io/memory-numa", "profile.node.kubernetes.io/wide"];
+    let is_whole = async |world: &World| {
+        let (parts, objects, has_file) = is_there(world).await;
+        let has = |it: &str| parts.iter().any(|part| part == it);
+        let has_parts = labels.into_iter().chain(["power.intel.com/performance"]).all(has);
+        has_parts && has("bayplan.dev/Placing") && objects == [true, true] && has_file
+    };
+    until("everything is published", async || is_whole(world).await).await;
+    world.node.kill_daemon();
+    world.until("the agent sees it", OWN, |it| placing(it) == "Unknown").await;
+    sleep(AWAY).await;
+    assert!(is_whole(world).await, "{:?}", is_there(world).await);
+    let removed = world.node.path("removed");
+    std::fs::write(&removed, "").unwrap();
+    let nothing = (Vec::new(), vec![false, false], false);
+    until("nothing is left", async || is_there(world).await == nothing).await;
+    world.node.spawn_daemon("").await;
+    assert!(!removed.exists());
+    world.node.wait_until_in_line().await;
+    until("everything is published again", async || is_whole(world).await).await;
 }
 
 async fn objects_of_other_publishers_stay(world: &mut World) {
@@ -297,26 +335,33 @@ async fn foreign_parts_are_refused(world: &World) {
     assert!(status == 422 && told.contains("is bound to no node"), "{status} {told}");
 }
 
+/// What of a Node is the agent's: labels, annotations, resources, taints, the condition.
+pub(crate) fn own_parts(node: &Json) -> Vec<String> {
+    let mut parts = Vec::new();
+    for pointer in ["/metadata/labels", "/metadata/annotations", "/status/capacity"] {
+        let found = node.pointer(pointer).and_then(Json::as_object);
+        parts.extend(found.into_iter().flat_map(|it| it.keys()).cloned());
+    }
+    let conditions = node["status"]["conditions"].as_array();
+    let kinds = conditions.into_iter().flatten().filter_map(|it| it["type"].as_str());
+    parts.extend(kinds.map(str::to_owned));
+    parts.extend(taints(node));
+    let words = ["intel.com", "bayplan", "feature", "profile"];
+    parts.retain(|part| part == "cmk" || words.iter().any(|it| part.contains(it)));
+    parts
+}
+
 async fn nothing_is_left_after_a_withdrawal(world: &mut World) {
     world.kill_agent();
     world.withdraw();
     let node = world.read(OWN).await;
-    assert_eq!((taints(&node), placing(&node)), (vec!["foreign".to_owned()], ""), "{node:#}");
-    let keys = |pointer: &str| -> Vec<String> {
-        let found = node.pointer(pointer).and_then(Json::as_object).cloned().unwrap_or_default();
-        found
-            .keys()
-            .filter(|key| {
-                ["intel.com", "bayplan", "feature", "profile"].iter().any(|it| key.contains(it))
-            })
-            .cloned()
-            .collect()
-    };
+    assert_eq!(taints(&node), ["foreign"], "{node:#}");
     // This one was written by the test.
-    assert_eq!(keys("/metadata/labels"), ["bayplan.dev/x"], "{node:#}");
-    assert_eq!(keys("/metadata/annotations").len() + keys("/status/capacity").len(), 0, "{node:#}");
+    assert_eq!(own_parts(&node), ["bayplan.dev/x"], "{node:#}");
     assert_eq!(node["status"]["capacity"]["example.com/x"], "3");
-    assert_eq!(world.as_admin("GET", FEATURES, &Json::Null).await.0, 404);
+    for path in [FEATURES, &format!("{NODES}/n1")] {
+        assert_eq!(world.as_admin("GET", path, &Json::Null).await.0, 404, "{path}");
+    }
     // It is another publisher's by now.
     assert!(world.read(TOPOLOGY).await["zones"].is_array());
     foreign_features_are_left_alone(world).await;

@@ -18,12 +18,15 @@ use crate::servers::{ADMIN, Servers};
 
 const MANIFESTS: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/bayplan.yaml"));
-/// Rights for what is published and accepted by choice, and the kinds of it that Kubernetes does not bring.
-const BY_CHOICE: [&str; 7] = [
+/// Rights for what is published and accepted by choice.
+const BY_CHOICE: [&str; 4] = [
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/publishing.yaml")),
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/accept-nri-plugins.yaml")),
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/accept-cri-resmgr.yaml")),
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/pods.yaml")),
+];
+/// Kinds of it that Kubernetes does not bring.
+const KINDS: [&str; 3] = [
     include_str!("node-topology-definition.yaml"),
     include_str!("node-feature-definition.yaml"),
     include_str!("nri-definitions.yaml"),
@@ -112,7 +115,16 @@ pub(crate) async fn apply_manifests(admin: &Client) {
         call(admin, "GET", "/api/v1/namespaces/default", &Json::Null).await.0 == 200
     })
     .await;
-    let texts = [MANIFESTS].into_iter().chain(BY_CHOICE);
+    let texts = [MANIFESTS].into_iter().chain(BY_CHOICE).chain(KINDS);
+    apply(admin, texts).await;
+}
+
+/// Kinds that other systems bring.
+pub(crate) async fn apply_kinds(admin: &Client) {
+    apply(admin, KINDS.into_iter()).await;
+}
+
+async fn apply(admin: &Client, texts: impl Iterator<Item = &str>) {
     let documents: Vec<Json> =
         texts.flat_map(|it| serde_yaml::from_multiple::<Json>(it).unwrap()).collect();
     for object in documents.iter().filter(|it| it.is_object()) {
@@ -478,7 +490,7 @@ pub(crate) async fn token_on(admin: &Client, node: &str) -> String {
 }
 
 /// Of a service account, bound to an object or to nothing.
-async fn token(admin: &Client, account: &str, bound: Option<Json>) -> String {
+pub(crate) async fn token(admin: &Client, account: &str, bound: Option<Json>) -> String {
     let path = &format!("/api/v1/namespaces/bayplan-system/serviceaccounts/{account}/token");
     let mut spec = json!({ "expirationSeconds": 3600 });
     if let Some(bound) = bound {

@@ -62,6 +62,7 @@ impl Crowd {
                 start_within,
                 parts: BTreeSet::new(),
                 features: FeatureOptions::default(),
+                removed: None,
                 feeds_pods: false,
                 accepted: Vec::new(),
                 convert,

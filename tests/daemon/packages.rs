@@ -46,6 +46,7 @@ async fn a_package_goes_only_when_kernel_files_say_what_they_said_before() {
     assert!(!may_go && said.contains("another bayplan daemon"), "{said}");
     wait_for(&node, &quiet).await;
     node.kill_daemon();
+    let removed = node.path("removed");
 
     for upgrade in ["upgrade", "1", "failed-upgrade", "deconfigure"] {
         assert_eq!(before_removal(&node, upgrade), (true, String::new()), "{upgrade}");
@@ -61,11 +62,16 @@ async fn a_package_goes_only_when_kernel_files_say_what_they_said_before() {
         assert!(!may_go && said.contains("bayplan stays: "), "{said}");
         assert!(said.contains("cpufreq/policy3/scaling_max_freq"), "{said}");
     }
+    assert!(!removed.exists());
     fs::remove_dir(&governor).unwrap();
     fs::write(&governor, "1000000\n").unwrap();
     let (may_go, said) = before_removal(&node, "remove");
     assert!(may_go, "{said}");
     wait_for(&node, &[]).await;
+    // For the agent, until a daemon comes again.
+    assert!(removed.exists());
+    node.spawn_daemon(CLASSES).await;
+    assert!(!removed.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,8 +80,12 @@ async fn where_no_daemon_has_run_a_package_goes_and_leaves_nothing() {
     let groups: PathBuf = node.host_root().join("sys/fs/resctrl/bayplan.of-another-root");
     fs::create_dir_all(&groups).unwrap();
     let state = node.path("never");
-    let config =
-        format!("stateDir: {}\nhostRoot: {}\n", state.display(), node.host_root().display());
+    let config = format!(
+        "stateDir: {}\nhostRoot: {}\ncontrolSocket: {}\n",
+        state.display(),
+        node.host_root().display(),
+        node.control_socket().display()
+    );
     fs::write(node.path("bayplan.yaml"), config).unwrap();
     let (may_go, said) = before_removal(&node, "0");
     assert!(may_go, "{said}");

@@ -11,7 +11,7 @@ use bayplan_tests::daemon::{SOCKET_UNIT, UNIT, systemctl};
 const FILE: &str = "/lab/bayplan.deb";
 
 /// What the package brings, and what the daemon and systemd make of that.
-const PATHS: [&str; 9] = [
+const PATHS: [&str; 8] = [
     "/usr/bin/bayplan",
     "/usr/lib/systemd/system/bayplan.service",
     "/usr/lib/systemd/system/bayplan.socket",
@@ -20,8 +20,9 @@ const PATHS: [&str; 9] = [
     "/etc/systemd/system/multi-user.target.wants/bayplan.service",
     "/etc/systemd/system/sockets.target.wants/bayplan.socket",
     "/var/lib/bayplan",
-    "/run/bayplan",
 ];
+/// Where it leaves word for the agent of the cluster, until the next boot.
+const SOCKETS: &str = "/run/bayplan";
 
 /// Whether there is one.
 pub(crate) fn is_given() -> bool {
@@ -62,6 +63,9 @@ pub(crate) fn purge() -> anyhow::Result<()> {
     ensure!(is_done, "{said}");
     let left: Vec<_> = PATHS.iter().filter(|path| Path::new(path).exists()).collect();
     ensure!(left.is_empty(), "left: {left:?}; dpkg says {said}");
+    let word = fs::read_dir(SOCKETS)?.map(|it| Ok(it?.file_name()));
+    let word = word.collect::<std::io::Result<Vec<_>>>()?;
+    ensure!(word == ["removed"], "left in {SOCKETS}: {word:?}; dpkg says {said}");
     ensure!(systemctl(&["cat", UNIT]).is_err(), "systemd still knows {UNIT}");
     Ok(())
 }

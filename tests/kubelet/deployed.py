@@ -1,12 +1,14 @@
 """A node with Bayplan of the chart: containerd 2 with NRI, kubelet that calls it, kube-apiserver, and pods of daemon and agent.
 
-There is no controller manager: for each DaemonSet the test makes the one pod that its controller would make, and it makes what the service account admission
+There is no controller manager: for each DaemonSet and Job the test makes the one pod that its controller would make, and it makes what the service account admission
 needs. Pods reach the API server at the address of its service, which the node has on its loopback device.
 """
 
+import datetime
 import json
 import subprocess
 import sys
+import threading
 import urllib.error
 from pathlib import Path
 
@@ -125,6 +127,37 @@ def end_pod(name):
     wait(f"the end of {name}", is_gone, 120)
 
 
+def run_job(name):
+    """What the controller of a Job does with its one pod, until that has ended."""
+    url = f"{API}/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{name}"
+    pods = f"{API}/api/v1/namespaces/{NAMESPACE}/pods"
+
+    def found(path):
+        try:
+            return fetch(path)
+        except urllib.error.HTTPError as refused:
+            return f"{refused}"
+
+    wait(f"the Job {name}", lambda: isinstance(found(url), dict) or found(url), 120)
+    template = fetch(url)["spec"]["template"]
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": template["metadata"]["labels"]}, "spec": {**template["spec"], "nodeName": NODE}}
+    fetch(pods, "POST", made)
+
+    def has_ended():
+        phase = fetch(f"{pods}/{name}")["status"].get("phase")
+        return phase in ("Succeeded", "Failed") or f"it is {phase}"
+
+    wait(f"the end of the Job {name}", has_ended, 120)
+    phase = fetch(f"{pods}/{name}")["status"]["phase"]
+    fetch(f"{pods}/{name}", "DELETE")
+    check(phase == "Succeeded", f"the Job {name} has {phase}")
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = [{"type": it, "status": "True", "lastProbeTime": now, "lastTransitionTime": now} for it in ("SuccessCriteriaMet", "Complete")]
+    job = fetch(url)
+    job["status"] = {"succeeded": 1, "startTime": now, "completionTime": now, "conditions": conditions}
+    fetch(f"{url}/status", "PUT", job)
+
+
 def helm(wanted, work, *args):
     """Helm on this cluster."""
     environment = {f"HELM_{it}_HOME": str(work / "helm") for it in ["CACHE", "CONFIG", "DATA"]}
@@ -209,7 +242,11 @@ def play(wanted, work):
     start_pod("bayplan-daemon")
     check(nodes.bayplan.status()["mode"] == "restored", "the node was not restored")
     wait("all CPUs for all", lambda: "; ".join(witness.confined()) or True)
-    helm(wanted, work, "uninstall", *RELEASE)
+    removal = threading.Thread(target=helm, args=(wanted, work, "uninstall", *RELEASE))
+    removal.start()
+    run_job("bayplan-withdraw")
+    removal.join()
+    check(isinstance(own_node(), str), "the BayplanNode is left")
     for name in ["bayplan-daemon", "bayplan-agent"]:
         end_pod(name)
     check(not witness.confined(), "; ".join(witness.confined()))

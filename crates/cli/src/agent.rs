@@ -1,14 +1,16 @@
 //! `bayplan agent`, and the custom resources that it reads and writes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use bayplan_cluster::{
     AgentOptions, Answer, Daemon, DaemonStream, FeatureOptions, Method, MetricsOptions,
     serve_metrics,
 };
 use bayplan_config::shared_schema;
-use bayplan_daemon::{ask_control, open_control, serve_scrapes};
+use bayplan_daemon::{REMOVED, ask_control, open_control, serve_scrapes};
 use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::args;
@@ -51,22 +53,26 @@ pub(crate) fn log_to_stderr() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs until the process ends.
+/// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::Result<()> {
     log_to_stderr()?;
+    // It waits nearly always.
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     if options.withdraw {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        return runtime.block_on(bayplan_cluster::withdraw(&options.node));
+        let directory = options.features_dir.as_deref();
+        return runtime.block_on(withdraw(options.node.as_deref(), directory));
     }
+    let Some(node) = options.node.clone() else { bail!("no --node NAME, and no NODE_NAME") };
     let socket = control_socket(config, &options.control)?;
     let metrics = options.metrics.map(|listen| MetricsOptions {
         listen,
-        node: options.node.clone(),
+        node: node.clone(),
         certificate: options.metrics_certificate.clone(),
         has_map: options.map,
     });
+    let features = options.features_dir.clone();
     let options = AgentOptions {
-        node: options.node.clone(),
+        node: node.clone(),
         start_within: options.start_within,
         parts: options.publish.iter().copied().collect(),
         features: FeatureOptions {
@@ -74,13 +80,14 @@ pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::
             profiles: options.profiles.clone(),
             directory: options.features_dir.clone(),
         },
+        removed: Some(socket.with_file_name(REMOVED)),
         feeds_pods: options.pods,
         accepted: options.accept.clone(),
         convert: crate::foreign::convert,
     };
-    // It waits nearly always.
-    let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let [mut terminate, mut interrupt] =
+            [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
         let agent = bayplan_cluster::run(options, Socket(socket.clone()));
         let serve = async {
             if let Some(metrics) = metrics {
@@ -88,8 +95,29 @@ pub(crate) fn run(config: &NodeConfig, options: &args::AgentOptions) -> anyhow::
             }
             Ok(())
         };
-        tokio::try_join!(agent, serve).map(drop)
+        tokio::select! {
+            ended = async { tokio::try_join!(agent, serve).map(drop) } => return ended,
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if let Some(directory) = features
+            && bayplan_cluster::leave(&node, &directory).await?
+        {
+            tracing::info!("the agent is being removed, and with it the node's features.d/bayplan");
+        }
+        Ok(())
     })
+}
+
+/// Of one node, or of all.
+async fn withdraw(node: Option<&str>, directory: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(directory) = directory {
+        bayplan_cluster::remove_features(directory)?;
+    }
+    match node {
+        Some(node) => bayplan_cluster::withdraw(node).await,
+        None => bayplan_cluster::withdraw_all().await,
+    }
 }
 
 /// Definitions of the custom resources in YAML.

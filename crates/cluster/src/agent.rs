@@ -5,6 +5,7 @@
 //! API server nothing changes on the node; without daemon the node's conditions say so.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -25,7 +26,7 @@ use crate::feature_publisher::{FeatureOptions, FeatureTargets, publish_features}
 use crate::foreign::{Accepted, Convert, ForeignName, ForeignObject, convert_foreign};
 use crate::foreign_watch::watch_foreign;
 use crate::mistake::locate;
-use crate::node_publisher::{Followed, publish_node, withdraw_node};
+use crate::node_publisher::{Followed, publish_node};
 use crate::object::{ConfigObject, NodeObject};
 use crate::part::Part;
 use crate::pod_feed::feed_pods;
@@ -53,6 +54,8 @@ pub struct AgentOptions {
     pub parts: BTreeSet<Part>,
     /// What becomes of the node's features.
     pub features: FeatureOptions,
+    /// A file that is there while the daemon is removed from the node. What was published is taken back then, unless a daemon answers.
+    pub removed: Option<PathBuf>,
     /// The daemon is told of the node's pods.
     pub feeds_pods: bool,
     /// Objects of other systems that configure the node where no BayplanConfig does.
@@ -92,7 +95,8 @@ async fn run_in(cluster: Cluster, options: AgentOptions, daemon: impl Daemon) {
         match has_topology {
             true => {
                 let known = (of_topology, &settled);
-                publish_node_topology(&cluster, &daemon, known, is_for_koordinator).await;
+                let marker = options.removed.as_deref();
+                publish_node_topology(&cluster, &daemon, known, is_for_koordinator, marker).await;
             }
             false => withdraw_unchosen(|| cluster.withdraw_node_topology()).await,
         }
@@ -101,6 +105,7 @@ async fn run_in(cluster: Cluster, options: AgentOptions, daemon: impl Daemon) {
         labels: found,
         object: options.parts.contains(&Part::NodeFeature).then_some(&cluster),
         world: known.clone(),
+        removed: options.removed.as_deref(),
     };
     let node_feature = async {
         if features.object.is_none() {
@@ -108,7 +113,8 @@ async fn run_in(cluster: Cluster, options: AgentOptions, daemon: impl Daemon) {
         }
         publish_features(&daemon, &options.features, features).await;
     };
-    let followed = Followed { world: of_node, labels, is_settled };
+    let removed = options.removed.as_deref();
+    let followed = Followed { world: of_node, labels, is_settled, removed };
     let mut agent = Agent::new(&options, &cluster, &daemon, known);
     tokio::join!(
         watch_node(&cluster, &world),
@@ -125,17 +131,6 @@ async fn run_in(cluster: Cluster, options: AgentOptions, daemon: impl Daemon) {
         },
         publish_node(&cluster, &daemon, followed, &options.parts),
     );
-}
-
-/// Takes back what agents have published of this node: of the Node object, the NodeResourceTopology, and the NodeFeature. The daemon is not asked.
-///
-/// # Errors
-/// Nothing says where the API server is, or it refuses.
-pub async fn withdraw(node: &str) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(node).await?;
-    cluster.withdraw_node_topology().await?;
-    cluster.withdraw_node_features().await?;
-    withdraw_node(&cluster).await
 }
 
 /// Takes back an object of an earlier agent that published it, so that no scheduler goes on to believe it.

@@ -1,11 +1,15 @@
 //! Calls of the API server. All of them are about the own node, and each can be made again.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::ResourceExt as _;
@@ -120,6 +124,11 @@ impl Cluster {
     /// By this client.
     pub(crate) fn by(client: Client, node: &str) -> Cluster {
         Cluster { client, node: node.to_owned() }
+    }
+
+    /// The same for another node.
+    pub(crate) fn of(&self, node: &str) -> Cluster {
+        Cluster::by(self.client.clone(), node)
     }
 
     /// At an address where nothing listens.
@@ -283,6 +292,62 @@ impl Cluster {
             outcome("deleting the NodeFeature", api.delete(&name, &params)).await?;
         }
         Ok(())
+    }
+
+    /// Names of nodes of which agents may have published something: Nodes, and objects about nodes, which may be gone.
+    pub(crate) async fn published_nodes(&self) -> anyhow::Result<BTreeSet<String>> {
+        let [key, manager] = MANAGED_BY;
+        let made = ListParams::default().labels(&format!("{key}={manager}"));
+        let all = ListParams::default();
+        let features = Api::all_with(self.client.clone(), &node_feature_resource());
+        let kinds: [(Api<DynamicObject>, _); 4] = [
+            (self.own_node(), &all),
+            (self.node_topologies(), &all),
+            (self.nodes(), &all),
+            (features, &made),
+        ];
+        let mut names = BTreeSet::new();
+        for (api, params) in kinds {
+            let what = format!("listing {}", api.resource_url());
+            match call(&what, async { Ok(api.list_metadata(params).await) }).await? {
+                // An API server without the kind.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                found => names.extend(found.context(what)?.iter().map(|it| it.name_any())),
+            }
+        }
+        Ok(names)
+    }
+
+    /// Deletes the own BayplanNode.
+    pub(crate) async fn delete_own(&self) -> anyhow::Result<()> {
+        let (nodes, params) = (self.nodes(), DeleteParams::default());
+        outcome("deleting the BayplanNode", nodes.delete(&self.node, &params)).await?;
+        Ok(())
+    }
+
+    /// Whether this client may write the own Node, if the API server says.
+    pub(crate) async fn may_write_node(&self) -> anyhow::Result<bool> {
+        let attributes = ResourceAttributes {
+            name: Some(self.node.clone()),
+            resource: Some("nodes".to_owned()),
+            verb: Some("patch".to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
+        let params = PostParams::default();
+        match call("asking for rights", async { Ok(api.create(&params, &review).await) }).await? {
+            // The service account is gone.
+            Err(kube::Error::Api(status)) if status.code == 401 => Ok(false),
+            answered => {
+                let status = answered.context("asking for rights")?.status;
+                Ok(status.is_some_and(|it| it.allowed))
+            }
+        }
     }
 
     /// What happens to all BayplanConfigs.

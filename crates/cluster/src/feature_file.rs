@@ -3,7 +3,7 @@
 //! A line is `NAME=VALUE`; `# +expiry-time=TIME` counts for all that follows, so that what a daemon that is gone has said goes away.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -39,6 +39,20 @@ pub(crate) fn write_features(directory: &Path, text: &str) -> anyhow::Result<()>
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Takes the file out of this directory again.
+///
+/// # Errors
+/// It stays.
+pub fn remove_features(directory: &Path) -> anyhow::Result<()> {
+    let path = directory.join(NAME);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
@@ -67,5 +81,12 @@ mod tests {
         assert_eq!(fs::read_to_string(dir.path().join(NAME)).unwrap(), text);
         let error = write_features(&dir.path().join("missing"), &text).unwrap_err();
         assert!(format!("{error:#}").contains("missing/bayplan"), "{error:#}");
+        for _ in 0..2 {
+            remove_features(dir.path()).unwrap();
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+        fs::create_dir(dir.path().join(NAME)).unwrap();
+        let error = remove_features(dir.path()).unwrap_err();
+        assert!(format!("{error:#}").contains("cannot remove"), "{error:#}");
     }
 }

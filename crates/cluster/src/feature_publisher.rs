@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, ask_json};
-use crate::feature_file::{render_features, write_features};
+use crate::feature_file::{remove_features, render_features, write_features};
 use crate::feature_rules::{Rule, apply_rules, is_writable, parse_rules};
 use crate::feature_set::{Attributes, FeatureLabels, FeatureSet, feature_labels};
 use crate::node_feature::node_feature;
+use crate::removal::is_removed;
 use crate::said::Said;
 use crate::watching::{REPAIR, World};
 
@@ -44,6 +45,8 @@ pub(crate) struct FeatureTargets<'a> {
     pub(crate) object: Option<&'a Cluster>,
     /// Knows the Node.
     pub(crate) world: watch::Receiver<World>,
+    /// Says that the daemon was removed, with which file and object go.
+    pub(crate) removed: Option<&'a Path>,
 }
 
 /// Runs until the process ends.
@@ -52,7 +55,7 @@ pub(crate) async fn publish_features(
     options: &FeatureOptions,
     targets: FeatureTargets<'_>,
 ) {
-    let FeatureTargets { labels, object, world } = targets;
+    let FeatureTargets { labels, object, world, removed } = targets;
     if *options == FeatureOptions::default() && object.is_none() {
         labels.send_replace(Some(FeatureLabels::default()));
         // Others wait for the next value.
@@ -77,6 +80,9 @@ pub(crate) async fn publish_features(
             }
             Err(error) => {
                 publisher.say("features", &format!("the node's features are not known: {error}"));
+                if is_removed(removed) {
+                    publisher.take_back(object).await;
+                }
             }
         }
         sleep(LOOK).await;
@@ -176,6 +182,20 @@ impl<'a> Publisher<'a> {
             Err(error) => format!("{error:#}"),
         };
         self.say("object", &problem);
+    }
+
+    /// Takes back what a node without a daemon any more has in files and objects.
+    async fn take_back(&mut self, object: Option<&Cluster>) {
+        let removed = self.options.directory.as_deref().map(remove_features);
+        match removed.unwrap_or(Ok(())) {
+            Ok(()) => self.written = None,
+            Err(error) => self.say("file", &format!("{error:#}")),
+        }
+        let Some(cluster) = object else { return };
+        match cluster.withdraw_node_feature().await {
+            Ok(()) => self.object = None,
+            Err(error) => self.say("object", &format!("{error:#}")),
+        }
     }
 
     fn say(&mut self, subject: &'static str, text: &str) {

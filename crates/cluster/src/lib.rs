@@ -36,6 +36,7 @@ mod part;
 mod pod_feed;
 mod precedence;
 mod quantity;
+mod removal;
 mod report;
 mod said;
 #[cfg(test)]
@@ -44,13 +45,15 @@ mod topology_publisher;
 mod wanted;
 mod watching;
 mod webhook;
+mod withdrawal;
 
-pub use agent::{AgentOptions, run, run_by, withdraw};
+pub use agent::{AgentOptions, run, run_by};
 pub use brakes::{Decision, Refusal, decide};
 pub use conditions::{Applied, Condition};
 pub use crd::crds;
 pub use daemon::{Answer, Daemon, Diff, Method};
 pub use event::{EventSink, PodEvent};
+pub use feature_file::remove_features;
 pub use feature_publisher::FeatureOptions;
 pub use foreign::{Accepted, Convert, Converted, Question, System};
 pub use metrics::{DaemonAnswer, DaemonStream, MetricsOptions, serve_metrics};
@@ -60,6 +63,7 @@ pub use part::Part;
 pub use precedence::{Choice, GROUP_LABEL, choose};
 pub use report::NodeReport;
 pub use webhook::{TlsListener, WebhookOptions, run_webhook};
+pub use withdrawal::{leave, withdraw, withdraw_all};
 
 /// The group of the custom resources.
 pub const GROUP: &str = "bayplan.dev";

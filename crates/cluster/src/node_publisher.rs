@@ -1,6 +1,7 @@
 //! Publishes labels, annotations, taints, extended resources and the condition of the own Node. In: the Node as it is watched, and the daemon's answers. Out: writes, only where
 //! the Node is not as it is wanted; so what kubelet resets is repaired when it is seen.
 
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,6 +18,7 @@ use crate::node_wishes::{DaemonView, no_wishes, node_wishes};
 use crate::node_writes::{NodeWrite, node_writes, startup_write};
 use crate::object::NodeObject;
 use crate::part::{Part, Parts};
+use crate::removal::is_removed;
 use crate::topology_publisher::{hear_change, zones};
 use crate::watching::{LOOK, World};
 
@@ -29,19 +31,21 @@ const SOON: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 5;
 
 /// What changes beside the daemon.
-pub(crate) struct Followed {
+pub(crate) struct Followed<'a> {
     pub(crate) world: watch::Receiver<World>,
     /// Labels of features and profiles.
     pub(crate) labels: watch::Receiver<Labels>,
     /// Whether all was done for the NodeResourceTopology that can be.
     pub(crate) is_settled: watch::Receiver<bool>,
+    /// Says that the daemon was removed.
+    pub(crate) removed: Option<&'a Path>,
 }
 
 /// Runs until the process ends.
 pub(crate) async fn publish_node(
     cluster: &Cluster,
     daemon: &impl Daemon,
-    mut followed: Followed,
+    mut followed: Followed<'_>,
     parts: &Parts,
 ) {
     loop {
@@ -51,8 +55,8 @@ pub(crate) async fn publish_node(
         let (mut change, mut pause) = (None, Duration::ZERO);
         if let Some(node) = node {
             let seen = look(daemon).await;
-            let state = parts
-                .contains(&Part::Condition)
+            let is_removed = seen.is_err() && is_removed(followed.removed);
+            let state = (parts.contains(&Part::Condition) && !is_removed)
                 .then(|| seen.as_ref().map_or(DaemonState::NoAnswer, Seen::state));
             if let Some(write) = condition_write(&node, state, Timestamp::now()) {
                 pause = carry_out(cluster, &write).await;
@@ -65,6 +69,7 @@ pub(crate) async fn publish_node(
                     let round = round(cluster, &node, parts, &seen, labels, may_start).await;
                     pause = pause.max(round);
                 }
+                Err(_) if is_removed => pause = take_back(cluster, &node).await.max(LOOK),
                 Err(_) => pause = LOOK,
             }
         }
@@ -119,6 +124,15 @@ async fn round(
     }
     let mut pause = if *is_ready { Duration::ZERO } else { SOON };
     for write in writes {
+        pause = pause.max(carry_out(cluster, &write).await);
+    }
+    pause
+}
+
+/// Takes what is the agent's off a Node that has no daemon any more. Out: how long nothing is to be tried.
+async fn take_back(cluster: &Cluster, node: &NodeObject) -> Duration {
+    let mut pause = Duration::ZERO;
+    for write in node_writes(node, &no_wishes(node)) {
         pause = pause.max(carry_out(cluster, &write).await);
     }
     pause

@@ -15,6 +15,8 @@ use crate::object::NodeObject;
 
 /// IDs that readers have room for.
 const ID_MAX: u32 = 63;
+/// The attribute with the fingerprint of the pods that the figures are about.
+pub(crate) const FINGERPRINT: &str = "nodeTopologyPodsFingerprint";
 /// NUMA nodes that readers assume unless they are told.
 const NODES_ASSUMED: usize = 8;
 
@@ -148,7 +150,7 @@ pub(crate) fn node_topology(
     let mut attributes = vec![
         attribute("topologyManagerPolicy", &report.policy),
         attribute("topologyManagerScope", &report.scope),
-        attribute("nodeTopologyPodsFingerprint", fingerprint),
+        attribute(FINGERPRINT, fingerprint),
         attribute("nodeTopologyPodsFingerprintMethod", "with-exclusive-resources"),
     ];
     if zones.len() > NODES_ASSUMED {

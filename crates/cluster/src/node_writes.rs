@@ -33,27 +33,34 @@ pub(crate) fn node_writes(node: &NodeObject, wishes: &NodeWishes) -> Vec<NodeWri
     let is_metadata = is_so(&node.labels, &owned.labels, &wishes.labels, is_text)
         && is_so(&node.annotations, &owned.annotations, &wishes.annotations, is_text);
     let metadata = (!is_metadata).then(|| {
-        NodeWrite::Metadata(json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": { "name": name, "labels": wishes.labels, "annotations": wishes.annotations },
-        }))
+        let maps = [("labels", &wishes.labels), ("annotations", &wishes.annotations)];
+        let metadata = with_maps(json!({ "name": name }), &maps);
+        NodeWrite::Metadata(json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata }))
     });
     let features = wishes.features.as_ref();
     let features = features.filter(|it| !is_so(&node.labels, &owned.features, it, is_text));
     let features = features.map(|labels| {
-        NodeWrite::Features(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels },
-        }))
+        let metadata = with_maps(json!({ "name": name }), &[("labels", labels)]);
+        NodeWrite::Features(json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata }))
     });
     let is_capacity = is_so(&node.capacity, &owned.capacity, &wishes.capacity, is_same);
     let capacity = (!is_capacity).then(|| {
         NodeWrite::Capacity(json!({
             "apiVersion": "v1", "kind": "Node",
-            "metadata": { "name": name }, "status": { "capacity": wishes.capacity },
+            "metadata": { "name": name },
+            "status": with_maps(json!({}), &[("capacity", &wishes.capacity)]),
         }))
     });
     let taints = taint_patch(node, wishes).map(NodeWrite::Taints);
     metadata.into_iter().chain(taints).chain(capacity).chain(features).collect()
+}
+
+/// Adds maps that are not empty. An empty one would be a field that its manager owns as a whole, and in conflict with every other manager's empty one.
+fn with_maps(mut object: Json, maps: &[(&str, &BTreeMap<String, String>)]) -> Json {
+    for (name, map) in maps.iter().filter(|(_, map)| !map.is_empty()) {
+        object[*name] = json!(map);
+    }
+    object
 }
 
 /// Every wish holds and nothing else is the agent's.
@@ -134,12 +141,16 @@ mod tests {
     const CASE: Case = Case { parts: &[], is_placing: true, taints: Json::Null, features: &[] };
 
     fn render(writes: &[NodeWrite]) -> String {
+        // What is left out goes away.
+        let map = |it: &Json| if it.is_null() { "{}".to_owned() } else { it.to_string() };
         let lines = writes.iter().map(|it| match it {
             NodeWrite::Metadata(it) => {
-                format!("metadata {} {}", it["metadata"]["labels"], it["metadata"]["annotations"])
+                let [labels, annotations] =
+                    ["labels", "annotations"].map(|key| map(&it["metadata"][key]));
+                format!("metadata {labels} {annotations}")
             }
-            NodeWrite::Features(it) => format!("features {}", it["metadata"]["labels"]),
-            NodeWrite::Capacity(it) => format!("capacity {}", it["status"]["capacity"]),
+            NodeWrite::Features(it) => format!("features {}", map(&it["metadata"]["labels"])),
+            NodeWrite::Capacity(it) => format!("capacity {}", map(&it["status"]["capacity"])),
             NodeWrite::Taints(it) => format!("taints {it}"),
             NodeWrite::Condition(it) => format!("condition {}", it["status"]["conditions"]),
         });

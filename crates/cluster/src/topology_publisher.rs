@@ -2,13 +2,14 @@
 //! from time to time although nothing has changed.
 //!
 //! A scheduler that takes new figures forgets what it has sent and what has not started, so these figures would be too high while a pod is on its way. As soon as one is bound to the
-//! node, the object gets a fingerprint of no pods at all, with which it is not taken, and the right one when what is bound has started. What takes longer than [`TRANSIT`] is
-//! subtracted from every zone.
+//! node, the object gets a fingerprint of no pods at all, with which it is not taken, and the right one when what is bound has started. The first of these writes does not wait for the
+//! daemon: every moment before it is one in which a scheduler can take figures that do not know the pod. What takes longer than [`TRANSIT`] is subtracted from every zone.
 //!
 //! Figures are asked for after the pods of the fingerprint were seen, so the object never claims to know a pod that its figures do not have. While the daemon does not
 //! answer nothing is written. Another program that writes zones of the object keeps it: the API server tells of the conflict, and nothing is overwritten.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value as Json;
@@ -20,8 +21,9 @@ use crate::daemon::{Daemon, ask_json};
 use crate::exclusive_pods::Holding;
 use crate::koordinator::{Features, annotations, count_all_cpus, count_booked_once};
 use crate::node_pods::{ByPod, watch_pods};
-use crate::node_topology::{Owner, ZoneReport, fingerprint, node_topology};
+use crate::node_topology::{FINGERPRINT, Owner, ZoneReport, fingerprint, node_topology};
 use crate::object::NodeObject;
+use crate::removal::is_removed;
 use crate::said::Said;
 use crate::watching::{LOOK, REPAIR, World, spread};
 
@@ -46,11 +48,13 @@ const WAIT: u64 = 15;
 type Pods = ByPod<Holding>;
 
 /// Runs until the process ends. `is_for_koordinator`: with annotations of Koordinator. `settled` becomes true when the object is written, or is another program's, or of a kind that the API server does not know.
+/// `removed` says that the daemon was removed, with which the object goes.
 pub(crate) async fn publish_node_topology(
     cluster: &Cluster,
     daemon: &impl Daemon,
     (world, settled): (watch::Receiver<World>, &watch::Sender<bool>),
     is_for_koordinator: bool,
+    removed: Option<&Path>,
 ) {
     let (told, pods) = watch::channel(None);
     let publisher = Publisher {
@@ -60,6 +64,8 @@ pub(crate) async fn publish_node_topology(
         pods,
         settled,
         is_for_koordinator,
+        removed,
+        is_taken_back: false,
         features: None,
         written: None,
         coming: BTreeMap::new(),
@@ -76,6 +82,10 @@ struct Publisher<'a, D> {
     /// Set when the object is written, or cannot be because of others.
     settled: &'a watch::Sender<bool>,
     is_for_koordinator: bool,
+    /// Says that the daemon was removed.
+    removed: Option<&'a Path>,
+    /// The object went with the daemon.
+    is_taken_back: bool,
     /// What the daemon says of the processor, and when it was asked.
     features: Option<(Features, Instant)>,
     written: Option<(Json, Instant)>,
@@ -99,7 +109,11 @@ impl<D: Daemon> Publisher<'_, D> {
             let left =
                 self.written.as_ref().map_or(every, |(_, at)| every.saturating_sub(at.elapsed()));
             let left = if self.is_in_transit() { left.min(TRANSIT_LOOK) } else { left };
-            await_news(self.daemon, &mut self.world, &mut self.pods, change, left).await;
+            let removed = self.removed.filter(|_| !self.is_taken_back);
+            tokio::select! {
+                () = await_news(self.daemon, &mut self.world, &mut self.pods, change, left) => {}
+                () = await_removal(removed) => {}
+            }
         }
     }
 
@@ -113,38 +127,71 @@ impl<D: Daemon> Publisher<'_, D> {
         let node = self.world.borrow_and_update().node.clone();
         let pods = self.pods.borrow_and_update().clone();
         let (Some(node), Some(pods)) = (node, pods) else { return Duration::ZERO };
+        self.note_coming(&pods);
+        if self.is_in_transit()
+            && let Some((written, _)) = &self.written
+            && let Some(object) = kept_back(written)
+        {
+            return self.write(object).await;
+        }
         let (mut report, annotations) = match self.ask(&node, &pods).await {
             Ok(told) => told,
             Err(error) => {
                 self.say("daemon", &format!("no NodeResourceTopology is written: {error}"));
+                if is_removed(self.removed) && !self.is_taken_back {
+                    self.take_back().await;
+                }
                 return LOOK;
             }
         };
         self.said.is_over("daemon");
+        self.is_taken_back = false;
         *change = Some(report.change);
-        let coming: Vec<_> = pods.iter().filter(|(_, it)| it.is_coming).collect();
-        self.coming.retain(|key, _| coming.iter().any(|(it, _)| *it == key));
-        for (key, holding) in coming {
-            self.coming.entry(key.clone()).or_insert_with(Instant::now);
+        for holding in pods.values().filter(|it| it.is_coming) {
             report.set_aside(holding.cpu_milli.next_multiple_of(1000));
         }
         let extended = report.extended();
         let counted = pods.iter().filter(|(_, it)| it.is_counted(&extended));
         let counted = counted.map(|((space, name), _)| (space.as_str(), name.as_str()));
         let fingerprint = match self.is_in_transit() {
-            true => fingerprint([NO_POD]),
+            true => of_no_pod(),
             false => fingerprint(counted),
         };
         let object = node_topology(&node, &report, &fingerprint, &annotations);
         let is_known = |(written, at): &(Json, Instant)| *written == object && at.elapsed() < every;
-        if self.written.as_ref().is_some_and(is_known) {
+        if self.written.as_ref().is_some_and(is_known) || self.is_overtaken() {
             return Duration::ZERO;
         }
+        let pause = self.write(object).await;
+        if pause != PAUSE {
+            // What was not written is tried again after the pause, without another change.
+            *change = None;
+        }
+        pause
+    }
+
+    /// Whether another pod was bound meanwhile, which the next round sees at once.
+    fn is_overtaken(&self) -> bool {
+        let pods = self.pods.borrow();
+        pods.iter().flatten().any(|(key, it)| it.is_coming && !self.coming.contains_key(key))
+    }
+
+    /// Remembers since when pods are on their way.
+    fn note_coming(&mut self, pods: &BTreeMap<(String, String), Holding>) {
+        let is_coming = |key: &(String, String)| pods.get(key).is_some_and(|it| it.is_coming);
+        self.coming.retain(|key, _| is_coming(key));
+        for (key, _) in pods.iter().filter(|(_, it)| it.is_coming) {
+            self.coming.entry(key.clone()).or_insert_with(Instant::now);
+        }
+    }
+
+    /// Out: how long nothing is to be tried; [`PAUSE`] where it is written.
+    async fn write(&mut self, object: Json) -> Duration {
         let done = self.cluster.apply_node_topology(&object).await;
         if done.is_ok() {
             self.settled.send_if_modified(|it| !std::mem::replace(it, true));
         }
-        let pause = match done {
+        match done {
             Ok(Outcome::Done) => {
                 self.say("object", "the NodeResourceTopology is published");
                 self.written = Some((object, Instant::now()));
@@ -165,12 +212,15 @@ impl<D: Daemon> Publisher<'_, D> {
                 self.say("object", &format!("{error:#}"));
                 RETRY
             }
-        };
-        if pause != PAUSE {
-            // What was not written is tried again after the pause, without another change.
-            *change = None;
         }
-        pause
+    }
+
+    /// Deletes the object of a node that has no daemon any more.
+    async fn take_back(&mut self) {
+        match self.cluster.withdraw_node_topology().await {
+            Ok(()) => (self.written, self.is_taken_back) = (None, true),
+            Err(error) => self.say("object", &format!("{error:#}")),
+        }
     }
 
     /// The daemon's figures, and the annotations.
@@ -207,6 +257,22 @@ impl<D: Daemon> Publisher<'_, D> {
     }
 }
 
+fn of_no_pod() -> String {
+    fingerprint([NO_POD])
+}
+
+/// The same object as it is not taken; `None`: it is not taken as it is.
+fn kept_back(written: &Json) -> Option<Json> {
+    let (mut object, fingerprint) = (written.clone(), of_no_pod());
+    let attributes = object.get_mut("attributes")?.as_array_mut()?;
+    let found = attributes.iter_mut().find(|it| it["name"] == FINGERPRINT)?;
+    if found["value"] == fingerprint {
+        return None;
+    }
+    found["value"] = fingerprint.into();
+    Some(object)
+}
+
 /// Comes back when another pod than these is bound to the node and has not started.
 async fn await_coming(
     pods: &mut watch::Receiver<Pods>,
@@ -218,6 +284,16 @@ async fn await_coming(
     // Without the watch nothing comes.
     if pods.wait_for(is_coming).await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+/// Comes back while the daemon is removed, now and then.
+async fn await_removal(removed: Option<&Path>) {
+    loop {
+        sleep(LOOK).await;
+        if is_removed(removed) {
+            return;
+        }
     }
 }
 
@@ -261,6 +337,7 @@ pub(crate) async fn hear_change(daemon: &impl Daemon, seen: Option<u64>) {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
+    use serde_json::json;
 
     use super::*;
     use crate::daemon::Answer;
@@ -283,6 +360,18 @@ mod tests {
         let (_pods, mut pods) = watch::channel(has_pods.then(BTreeMap::new));
         let news = await_news(&Prompt, &mut world, &mut pods, None, LOOK);
         assert_eq!(news.now_or_never().is_some(), expected, "{has_node} {has_pods}");
+    }
+
+    #[test]
+    fn an_object_is_kept_back_once_and_with_its_zones() {
+        let of = |value: &str| {
+            let attributes = json!([{ "name": "topologyManagerPolicy", "value": "restricted" }, { "name": FINGERPRINT, "value": value }]);
+            json!({ "attributes": attributes, "zones": [{ "name": "node-0" }] })
+        };
+        let kept = kept_back(&of("pfp0v001ef46db3751d8e999"));
+        assert_eq!(kept, Some(of(&of_no_pod())));
+        assert_eq!(kept_back(&kept.unwrap()), None);
+        assert_eq!(kept_back(&json!({})), None);
     }
 
     #[tokio::test]

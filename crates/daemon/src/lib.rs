@@ -80,7 +80,7 @@ pub use read_machine::{
 };
 pub use rebalancer::{OutsideView, RebalanceView, UnhelpedView};
 pub use reload::{ConfigDiff, Followed, LogFilter, Reloader, WhatIf};
-pub use run::Daemon;
+pub use run::{Daemon, REMOVED};
 pub use start_error::StartError;
 pub use start_state::restore_files;
 pub use why::{Cause, CauseKind, CauseSeverity, Measured, WhyView, render_causes, render_why};

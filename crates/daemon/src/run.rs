@@ -50,6 +50,11 @@ use crate::tasks::{Losses, until, vital, vital_on};
 /// How long the start waits for the runtime before it serves kubelet without having asked it. Kubelet's connection waits in the socket meanwhile, and kubelet
 /// gives it up after five seconds (`minConnectionTimeout` of its CRI client), so that its calls would fail.
 const FIRST_SYNC: Duration = Duration::from_secs(3);
+
+/// A file beside the control socket that says that no daemon will come: the package's script makes it when the package is removed, and a daemon that starts takes it away. The agent
+/// takes back what it has published of the node.
+pub const REMOVED: &str = "removed";
+
 /// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
@@ -230,6 +235,8 @@ impl Daemon {
             let served = until(self.kill.clone(), bound.serve(api.clone()));
             self.tasks.push(self.losses.spare(Part::Server, served));
         }
+        // This daemon is there, whatever was removed before.
+        let _never_removed = std::fs::remove_file(config.control_socket.with_file_name(REMOVED));
         let access = Access::Group(&config.control_group);
         let listener = self.listen(systemd.control, &config.control_socket, access).await?;
         let served = http_server::serve(listener, control_routes(api), http_server::CONTROL);

@@ -3,7 +3,7 @@
 //! of them are committed.
 //!
 //! Marks: `${namespace}`; `${NAME}` for a value, `${NAME|int}` for a number that may be large; `${file:PATH}` for a file of the chart; lines between `#? NAME` and `#.` are there if that value is true, after `#? not NAME` if it is
-//! false, after `#? plain` in the plain manifests only. Lines between them may have such lines, too. So what is applied by `kubectl` and what Helm installs cannot differ but by values.
+//! false, after `#? plain` in the plain manifests only, after `#? not plain` in Helm's templates only. Lines between them may have such lines, too. So what is applied by `kubectl` and what Helm installs cannot differ but by values.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,8 +21,8 @@ cargo xtask chart        make the templates of deploy/chart and the plain manife
 const NAMESPACE: &str = "bayplan-system";
 /// In the order in which they are applied.
 const SOURCES: [&str; 5] = ["namespace", "rights", "own-node", "agent", "dashboard"];
-/// What is off in the plain manifests, each with the value that turns it on; a file of its own for `kubectl`.
-const OPTIONS: [(&str, &str); 11] = [
+/// What is in no other file of the plain manifests, each with the value that turns it on in the chart; a file of its own for `kubectl`.
+const OPTIONS: [(&str, &str); 12] = [
     ("accept-nri-plugins", "accept.nriPlugins"),
     ("accept-cri-resmgr", "accept.criResmgr"),
     ("daemon", "daemon.enabled"),
@@ -34,6 +34,7 @@ const OPTIONS: [(&str, &str); 11] = [
     ("metrics", "metrics.enabled"),
     ("map", "metrics.map.enabled"),
     ("pod-monitor", "metrics.podMonitor.enabled"),
+    ("withdraw", "withdraw.enabled"),
 ];
 
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -149,22 +150,41 @@ fn template(source: &str) -> anyhow::Result<String> {
         None if name == "namespace" => Ok("{{ .Release.Namespace }}".to_owned()),
         None => Ok(format!("{{{{ .Values.{} }}}}", name.replace('|', " | "))),
     };
-    let (mut text, mut is_plain) = (String::new(), false);
+    let (mut text, mut open) = (String::new(), Vec::new());
     for line in source.lines() {
+        let is_left_out = open.contains(&Open::Plain);
         match line.strip_prefix("#? ") {
-            Some("plain") => is_plain = true,
+            Some("plain") => open.push(Open::Plain),
+            Some("not plain") => open.push(Open::Chart),
             Some(name) => {
+                open.push(Open::Value);
                 let (name, wanted) = condition(name);
                 let not = if wanted == "true" { "" } else { "not " };
-                text.push_str(&format!("{{{{- if {not}.Values.{name} }}}}\n"));
+                if !is_left_out {
+                    text.push_str(&format!("{{{{- if {not}.Values.{name} }}}}\n"));
+                }
             }
-            None if line == "#." && is_plain => is_plain = false,
-            None if line == "#." => text.push_str("{{- end }}\n"),
-            None if is_plain => {}
+            None if line == "#." => {
+                if open.pop() == Some(Open::Value) && !is_left_out {
+                    text.push_str("{{- end }}\n");
+                }
+            }
+            None if is_left_out => {}
             None => text.push_str(&format!("{}\n", fill(line, value)?)),
         }
     }
     Ok(text)
+}
+
+/// What has begun with a mark and has not ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// For the plain manifests only.
+    Plain,
+    /// For Helm only.
+    Chart,
+    /// By a value.
+    Value,
 }
 
 /// A line with its marks replaced.
@@ -206,6 +226,10 @@ mod tests {
         );
         let nested = "#? c.d\na: 1\n#? f\nb: 2\n#.\nc: 3\n#.\n#? f\n#? c.d\nd: 4\n#.\n#.\n";
         assert_eq!(plainly(nested, &values).unwrap(), "a: 1\nc: 3\n");
+        let of_helm =
+            "#? not plain\na: 1\n#? c.d\nb: 2\n#.\n#.\n#? plain\nc: 3\n#? c.d\nd: 4\n#.\n#.\n";
+        assert_eq!(plainly(of_helm, &values).unwrap(), "c: 3\nd: 4\n");
+        assert_eq!(template(of_helm).unwrap(), "a: 1\n{{- if .Values.c.d }}\nb: 2\n{{- end }}\n");
         assert!(plainly("a: ${missing}\n", &values).is_err());
         assert!(plainly("a: ${b\n", &values).is_err());
     }

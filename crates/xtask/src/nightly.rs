@@ -170,7 +170,7 @@ fn cluster_parts() -> [Part; 2] {
         cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
         cluster.args(["--", "--nocapture"]).env("BAYPLAN_KUBERNETES", release);
         cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
-        Part { must_say: "test result: ok. 3 passed", ..Part::new(name, cluster) }
+        Part { must_say: "test result: ok. 7 passed", ..Part::new(name, cluster) }
     })
 }
 

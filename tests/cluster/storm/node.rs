@@ -1,21 +1,14 @@
-//! One node of the storm: a runtime without processes, a daemon, an agent, and a stand-in for kubelet that starts what is bound to the node, and ends it a while later.
+//! One node of the storm with Bayplan: a runtime without processes, a daemon, and an agent.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 
-use bayplan_cri::kubelet::Kubelet;
-use futures::StreamExt as _;
-use kube::api::{Api, DynamicObject};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, ResourceExt as _};
+use kube::Client;
 use serde_json::json;
 
-use super::pods::{POD_PATH, Tally, live};
+use super::pods::POD_PATH;
+use super::side::{BayplanSide, Side};
 use crate::node::{DAEMON, Node, kubelet};
 use crate::servers::Servers;
 use crate::world::{call, kubeconfig, token_on, until};
@@ -41,8 +34,10 @@ pub(crate) struct Setup {
 
 pub(crate) struct StormNode {
     name: String,
+    setup: &'static Setup,
     pub(crate) node: Node,
-    agent: Child,
+    /// Its process.
+    pub(crate) agent: Child,
 }
 
 impl Drop for StormNode {
@@ -58,7 +53,7 @@ impl StormNode {
         servers: &Servers,
         admin: &Client,
         name: &str,
-        setup: &Setup,
+        setup: &'static Setup,
     ) -> StormNode {
         let path = format!("/api/v1/nodes/{name}");
         let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
@@ -77,24 +72,16 @@ impl StormNode {
         let mut node = Node::without_daemon(setup.machine);
         (setup.files)(&node.host_root());
         node.spawn_daemon(setup.config).await;
-        let file = servers.path(&format!("agent.{name}.kubeconfig"));
         let token = token_on(admin, name).await;
+        let file = servers.path(&format!("agent.{name}.kubeconfig"));
         fs::write(&file, kubeconfig(&servers.address(), &token)).unwrap();
-        let mut command = Command::new(DAEMON);
-        command.args(["agent", "--node", name, "--publish", setup.publish]);
-        command.args(["--start-within", "0s", "--control"]).arg(node.control_socket());
-        if setup.accepts_cri_resmgr {
-            command.args(["--accept", "cri-resmgr"]);
-        }
-        if setup.has_features {
-            let profiles = servers.path("profiles.yaml");
-            fs::write(&profiles, PROFILES).unwrap();
-            command.arg("--feature-labels").arg("--profiles").arg(profiles);
-        }
-        command.env("KUBECONFIG", file).stdin(Stdio::null()).stdout(Stdio::null());
-        let log = fs::File::create(servers.path(&format!("agent.{name}.log"))).unwrap();
-        let agent = command.stderr(log).spawn().unwrap();
-        StormNode { name: name.to_owned(), node, agent }
+        let agent = spawn_agent(servers, name, setup, &node);
+        StormNode { name: name.to_owned(), setup, node, agent }
+    }
+
+    /// Another agent, with the token of the one that has ended.
+    pub(crate) fn restart_agent(&mut self, servers: &Servers) {
+        self.agent = spawn_agent(servers, &self.name, self.setup, &self.node);
     }
 
     /// Waits for its NodeResourceTopology.
@@ -107,15 +94,38 @@ impl StormNode {
         .await;
     }
 
-    /// Starts what is bound to the node until it is dropped.
-    pub(super) fn serve(
-        &self,
-        admin: Client,
-        tally: Arc<Tally>,
-    ) -> impl Future<Output = ()> + Send + use<> {
+    /// Starts and ends its pods.
+    pub(super) fn side(&self) -> Side {
         let kubelet = kubelet(self.node.path("bayplan.sock"));
-        serve(admin, self.name.clone(), kubelet, tally)
+        let (runtime, topology) = (self.node.runtime.clone(), self.node.topology().clone());
+        let side = BayplanSide { kubelet, runtime, topology, sandbox: None, attempts: 0 };
+        Side::Bayplan(Box::new(side))
     }
+}
+
+fn spawn_agent(servers: &Servers, name: &str, setup: &Setup, node: &Node) -> Child {
+    let mut command = Command::new(DAEMON);
+    command.args(["agent", "--node", name, "--publish", setup.publish]);
+    command.args(["--start-within", "0s", "--control"]).arg(node.control_socket());
+    if setup.accepts_cri_resmgr {
+        command.args(["--accept", "cri-resmgr"]);
+    }
+    if setup.has_features {
+        let profiles = servers.path("profiles.yaml");
+        fs::write(&profiles, PROFILES).unwrap();
+        command.arg("--feature-labels").arg("--profiles").arg(profiles);
+        let features = servers.path(&format!("features.{name}"));
+        fs::create_dir_all(&features).unwrap();
+        command.arg("--features-dir").arg(features);
+    }
+    let file = servers.path(&format!("agent.{name}.kubeconfig"));
+    command.env("KUBECONFIG", file).stdin(Stdio::null()).stdout(Stdio::null());
+    let log = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(servers.path(&format!("agent.{name}.log")))
+        .unwrap();
+    command.stderr(log).spawn().unwrap()
 }
 
 /// As every node has one; the plugin looks at no node without pods.
@@ -129,20 +139,4 @@ async fn make_daemon_pod(admin: &Client, node: &str) {
     let running = json!({ "status": { "phase": "Running" } });
     let path = format!("{POD_PATH}/{name}/status?fieldManager=kubelet");
     assert_eq!(call(admin, "PATCH", &path, &running).await.0, 200);
-}
-
-async fn serve(admin: Client, node: String, kubelet: Kubelet, tally: Arc<Tally>) {
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
-    let api: Api<DynamicObject> = Api::namespaced_with(admin.clone(), "default", &kind);
-    let config = watcher::Config::default();
-    let config = config.fields(&format!("spec.nodeName={node}")).labels("storm");
-    let mut events = watcher(api, config).default_backoff().boxed();
-    let mut begun = BTreeSet::new();
-    while let Some(event) = events.next().await {
-        if let Ok(Event::Apply(pod) | Event::InitApply(pod)) = event
-            && begun.insert(pod.name_any())
-        {
-            tokio::spawn(live(admin.clone(), kubelet.clone(), pod, Arc::clone(&tally)));
-        }
-    }
 }

@@ -1,139 +1,75 @@
-//! Pods of the storm, what becomes of each, and what is counted.
+//! Pods of the storm: what each asks for, and its life on the node that the scheduler has chosen.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
-use bayplan_cri::kubelet::{ContainerSpec, Kubelet, PodSpec};
-use bayplan_types::{Bytes, QosClass};
 use futures::{StreamExt as _, stream};
-use kube::api::DynamicObject;
+use kube::api::{Api, DynamicObject};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value as Json, json};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::side::Side;
+use super::tally::Tally;
 use crate::world::call;
 
 pub(crate) const POD_PATH: &str = "/api/v1/namespaces/default/pods";
 /// Whole CPUs of one pod after the other: halves of a NUMA node, and much that leaves holes.
-const SIZES: [u64; 8] = [1, 6, 2, 10, 3, 4, 8, 5];
+const SIZES: [u32; 8] = [1, 6, 2, 10, 3, 4, 8, 5];
 /// One in so many has a share of the rest instead.
 const BURSTABLE_EVERY: usize = 7;
+/// Of that, in thousandths of a CPU.
+const SHARE: u32 = 500;
 /// How long a pod runs, by its number.
 const LIVES: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_millis(1500), Duration::from_millis(3000)];
-/// Between attempts to create a container that was refused.
+/// Between attempts to create a container that was refused, and before another pod is made for one that has failed.
 const RETRY: Duration = Duration::from_millis(500);
 /// Pods that are made at a time.
 const AT_ONCE: usize = 16;
-const POLL: Duration = Duration::from_millis(100);
-/// Without a pod that ends for so long, the rest is stuck.
-const STUCK: Duration = Duration::from_secs(120);
 
-/// What became of the pods.
-pub(super) struct Tally {
-    all: usize,
-    begun: Instant,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// What the node said first, by pod.
-    refusals: BTreeMap<String, String>,
-    /// From the storm's beginning until a container ran.
-    waits: Vec<Duration>,
-    ended: usize,
-}
-
-impl Tally {
-    pub(super) fn new(all: usize) -> Tally {
-        Tally { all, begun: Instant::now(), state: Mutex::default() }
-    }
-
-    pub(super) fn refused(&self) -> usize {
-        self.state.lock().unwrap().refusals.len()
-    }
-
-    pub(super) fn refusals(&self) -> BTreeMap<String, String> {
-        self.state.lock().unwrap().refusals.clone()
-    }
-
-    fn edit(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock().unwrap());
-    }
-
-    /// Waits until every pod has ended.
-    pub(super) async fn is_over(&self, words: impl Fn() -> String) {
-        let (mut last, mut since) = (0, Instant::now());
-        loop {
-            let ended = self.state.lock().unwrap().ended;
-            if ended == self.all {
-                return;
-            }
-            if ended > last {
-                (last, since) = (ended, Instant::now());
-            }
-            assert!(
-                since.elapsed() < STUCK,
-                "{ended} of {} have ended\n{self}\n{}",
-                self.all,
-                words()
-            );
-            sleep(POLL).await;
-        }
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock().unwrap();
-        let mut waits = state.waits.clone();
-        waits.sort_unstable();
-        let at = |part: usize| {
-            let index = (waits.len() * part / 100).min(waits.len().saturating_sub(1));
-            waits.get(index).map_or(0.0, Duration::as_secs_f64)
-        };
-        let refused = state.refusals.len();
-        write!(
-            f,
-            "{refused} refused, {} ended; half ran after {:.1} s, 99 of 100 after {:.1} s",
-            state.ended,
-            at(50),
-            at(99)
-        )
-    }
+/// What a pod asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// Whole CPUs, Guaranteed.
+    Cpus(u32),
+    /// Thousandths of a CPU, Burstable.
+    Share(u32),
 }
 
 /// Makes all pods, as fast as the API server takes them.
-pub(super) async fn make(admin: &Client, tally: &Tally) {
-    let made = (0..tally.all).map(async |number| {
-        let (status, told) = call(admin, "POST", POD_PATH, &object(number)).await;
+pub(super) async fn make(admin: &Client, count: usize) {
+    let made = (0..count).map(async |number| {
+        let name = format!("storm-{number}");
+        let (status, told) = call(admin, "POST", POD_PATH, &object(&name, ask(number))).await;
         assert_eq!(status, 200, "{told}");
     });
     stream::iter(made).buffer_unordered(AT_ONCE).collect::<()>().await;
 }
 
-fn is_burstable(number: usize) -> bool {
-    number % BURSTABLE_EVERY == BURSTABLE_EVERY - 1
+fn ask(number: usize) -> Ask {
+    match number % BURSTABLE_EVERY == BURSTABLE_EVERY - 1 {
+        true => Ask::Share(SHARE),
+        false => Ask::Cpus(SIZES[number % SIZES.len()]),
+    }
 }
 
-fn cpus(number: usize) -> u64 {
-    SIZES[number % SIZES.len()]
-}
-
-fn object(number: usize) -> Json {
-    let amounts = match is_burstable(number) {
-        true => json!({ "requests": { "cpu": "500m" } }),
-        false => {
-            let amounts = json!({ "cpu": cpus(number).to_string(), "memory": "64Mi" });
+fn object(name: &str, ask: Ask) -> Json {
+    let amounts = match ask {
+        Ask::Share(milli) => json!({ "requests": { "cpu": format!("{milli}m") } }),
+        Ask::Cpus(cpus) => {
+            let amounts = json!({ "cpu": cpus.to_string(), "memory": "64Mi" });
             json!({ "requests": amounts, "limits": amounts })
         }
     };
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": format!("storm-{number}"), "labels": { "storm": "x" } },
+        "metadata": { "name": name, "labels": { "storm": "x" } },
         "spec": {
             "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
             "containers": [{ "name": "c", "image": "i", "resources": amounts }],
@@ -141,44 +77,65 @@ fn object(number: usize) -> Json {
     })
 }
 
-/// What kubelet does with a pod: its sandbox, its container, again where that is refused, its phase; after its time it ends and is deleted.
-pub(super) async fn live(
-    admin: Client,
-    mut kubelet: Kubelet,
-    pod: DynamicObject,
-    tally: std::sync::Arc<Tally>,
-) {
+/// The number of a pod: `storm-NUMBER`, or `storm-NUMBER-ATTEMPT` for one that stands in for a pod that has failed.
+fn number_and_attempt(name: &str) -> (usize, usize) {
+    let mut parts = name.split('-').skip(1).map(|it| it.parse().unwrap());
+    (parts.next().unwrap(), parts.next().unwrap_or(0))
+}
+
+/// Starts what is bound to the node until it is dropped.
+pub(super) async fn serve(admin: Client, node: String, side: Side, tally: Arc<Tally>) {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
+    let api: Api<DynamicObject> = Api::namespaced_with(admin.clone(), "default", &kind);
+    let config = watcher::Config::default();
+    let config = config.fields(&format!("spec.nodeName={node}")).labels("storm");
+    let mut events = watcher(api, config).default_backoff().boxed();
+    let (mut begun, mut lives) = (BTreeSet::new(), JoinSet::new());
+    while let Some(event) = events.next().await {
+        if let Ok(Event::Apply(pod) | Event::InitApply(pod)) = event
+            && begun.insert(pod.name_any())
+        {
+            lives.spawn(live(admin.clone(), side.clone(), pod, Arc::clone(&tally)));
+        }
+    }
+}
+
+/// What a node does with a pod: it starts, again where its container was refused; after its time it ends and is deleted. A pod that has failed at admission is deleted, and another
+/// one made, as a controller does.
+async fn live(admin: Client, mut side: Side, pod: DynamicObject, tally: Arc<Tally>) {
     let name = pod.name_any();
-    let number: usize = name.trim_start_matches("storm-").parse().unwrap();
-    let (qos, container) = match is_burstable(number) {
-        true => (QosClass::Burstable, ContainerSpec::burstable("c", 500)),
-        false => {
-            let own = ContainerSpec::guaranteed("c", cpus(number) * 1000, Bytes(64 << 20));
-            (QosClass::Guaranteed, own)
-        }
-    };
-    let sandbox = kubelet.run_pod(&PodSpec::new(&name, qos)).await.unwrap();
-    let mut attempt = 0;
-    let id = loop {
-        match kubelet.create(&sandbox, &container, attempt).await {
-            Ok(id) => break id,
-            Err(refusal) => tally.edit(|state| {
-                state.refusals.entry(name.clone()).or_insert_with(|| refusal.message().to_owned());
-            }),
-        }
-        attempt += 1;
-        sleep(RETRY).await;
-    };
-    kubelet.start(&id).await.unwrap();
-    tally.edit(|state| state.waits.push(tally.begun.elapsed()));
+    let (number, attempt) = number_and_attempt(&name);
+    let ask = ask(number);
     let path = format!("{POD_PATH}/{name}");
+    tally.is_scheduled();
+    let mut started = side.begin(&name, ask).await;
+    while let Err(refusal) = &started {
+        tally.is_refused(&name, refusal);
+        if side.refuses_for_good() {
+            set_phase(&admin, &path, "Failed").await;
+            sleep(RETRY).await;
+            delete(&admin, &path).await;
+            let next = object(&format!("storm-{number}-{}", attempt + 1), ask);
+            let (status, told) = call(&admin, "POST", POD_PATH, &next).await;
+            assert_eq!(status, 200, "{told}");
+            return;
+        }
+        sleep(RETRY).await;
+        started = side.begin(&name, ask).await;
+    }
+    tally.runs(started.unwrap());
     set_phase(&admin, &path, "Running").await;
     sleep(LIVES[number % LIVES.len()]).await;
-    kubelet.end_pod(&sandbox).await.unwrap();
+    side.end(&name, ask).await;
     set_phase(&admin, &path, "Succeeded").await;
-    let deleted = call(&admin, "DELETE", &format!("{path}?gracePeriodSeconds=0"), &json!({})).await;
-    assert_eq!(deleted.0, 200, "{name}: {}", deleted.1);
-    tally.edit(|state| state.ended += 1);
+    delete(&admin, &path).await;
+    tally.has_ended();
+}
+
+async fn delete(admin: &Client, path: &str) {
+    let at_once = format!("{path}?gracePeriodSeconds=0");
+    let (status, told) = call(admin, "DELETE", &at_once, &json!({})).await;
+    assert_eq!(status, 200, "{path}: {told}");
 }
 
 async fn set_phase(admin: &Client, path: &str, phase: &str) {

@@ -12,8 +12,14 @@ use super::shared::ControlOptions;
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AgentOptions {
     /// The name of this node's Node object
-    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
-    pub(crate) node: String,
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "NODE_NAME",
+        required_unless_present = "all_nodes",
+        conflicts_with = "all_nodes"
+    )]
+    pub(crate) node: Option<String>,
     /// Make the first call within this time, later on one node than on the next; 0s: at once
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_start_within)]
     pub(crate) start_within: Duration,
@@ -49,9 +55,12 @@ pub(crate) struct AgentOptions {
     /// Serve the daemon's live map beside them, to tokens that the API server lets `get` the path /map; a browser is asked for one
     #[arg(long, requires = "metrics")]
     pub(crate) map: bool,
-    /// Take back what was published of this node, and end; needs no daemon, but the rights of an administrator
+    /// Take back what was published of this node, and end; needs no daemon, but the rights of an administrator. With --features-dir also its file there
     #[arg(long, conflicts_with = "publish")]
     pub(crate) withdraw: bool,
+    /// The same of every node, also of nodes that are gone; agents must have ended, or have lost their rights
+    #[arg(long, requires = "withdraw", conflicts_with = "features_dir")]
+    pub(crate) all_nodes: bool,
     #[command(flatten)]
     pub(crate) control: ControlOptions,
 }

@@ -193,6 +193,7 @@ fn options(node: &str) -> AgentOptions {
         start_within: Duration::ZERO,
         parts: BTreeSet::new(),
         features: FeatureOptions::default(),
+        removed: None,
         feeds_pods: false,
         accepted: vec!["nri-plugins".parse().unwrap()],
         convert,
