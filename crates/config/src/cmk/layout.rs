@@ -183,7 +183,7 @@ mod tests {
             ("pools/exclusive/4,12/tasks", false),
             ("pools/exclusive/0/4-5,12/tasks", false),
             ("pools/exclusive/four/tasks", true),
-            ("pools/exclusive/0/4,/tasks", true),
+            ("pools/exclusive/0/4-/tasks", true),
             ("pools/exclusive/zero/4/tasks", true),
         ] {
             assert_eq!(is_stray(path), expected, "{path}");
