@@ -1,4 +1,4 @@
-//! A container for which a plan for all containers has found no place like the one that it had. In: what the plan has found. Out: what the log is told of it, and what an operator is told whose change is
+//! A container for which a plan for all containers has found no place like the one that it had. In: what the plan has found. Out: what the log is told of it, and what is told of a change that is
 //! refused because of it.
 
 use bayplan_allocator::ContainerId;
