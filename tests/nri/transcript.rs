@@ -110,25 +110,20 @@ impl Transcript {
 
     /// Requests about a pod and perhaps a container of it; all have these in the same fields.
     fn tell_event(&mut self, method: &str, payload: Bytes) -> anyhow::Result<(String, String)> {
-        let it = api::UpdateContainerRequest::decode(match method {
-            // Its third field is something else.
+        let it = match method {
+            // Their third field is something else, or there is no container.
             "ValidateContainerAdjustment" => {
-                let api::ValidateContainerAdjustmentRequest { pod, container, .. } =
-                    api::ValidateContainerAdjustmentRequest::decode(payload)?;
-                let linux_resources = None;
+                let it = api::ValidateContainerAdjustmentRequest::decode(payload)?;
+                let (pod, container, linux_resources) = (it.pod, it.container, None);
                 api::UpdateContainerRequest { pod, container, linux_resources }
-                    .encode_to_vec()
-                    .into()
             }
             "UpdatePodSandbox" => {
                 let it = api::UpdatePodSandboxRequest::decode(payload)?;
-                let linux_resources = it.linux_resources;
-                api::UpdateContainerRequest { pod: it.pod, container: None, linux_resources }
-                    .encode_to_vec()
-                    .into()
+                let (pod, container, linux_resources) = (it.pod, None, it.linux_resources);
+                api::UpdateContainerRequest { pod, container, linux_resources }
             }
-            _ => payload,
-        })?;
+            _ => api::UpdateContainerRequest::decode(payload)?,
+        };
         let pod = it.pod.unwrap_or_default();
         self.names.insert(pod.id.clone(), pod.name.clone());
         let mut told = Vec::new();

@@ -1,4 +1,4 @@
-//! Calls of the API server. All of them are about the own node, and each can be made again.
+//! Calls of the API server. All of them are about one node, but for the list of nodes of which something was published, and each can be made again.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

@@ -5,6 +5,7 @@ use bayplan_topology::Level;
 use bayplan_workload::{ContainerFacts, Facts, cmk};
 use expect_test::{Expect, expect};
 
+mod balance;
 mod balloons;
 mod control_plane;
 mod dynamic_pools;
