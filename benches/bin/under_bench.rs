@@ -1,4 +1,4 @@
-//! The processes of the benchmark of the proxy: `runtime SOCKET` is a runtime without containers of its own, everything else is bayplan.
+//! The processes of the benchmark of the proxy: `runtime SOCKET [ROOT]` is a runtime without processes, with files of their cgroups below the root, everything else is bayplan.
 
 use std::process::ExitCode;
 
@@ -8,22 +8,28 @@ use tokio::net::UnixListener;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.get(1..) {
-        Some([command, socket]) if command == "runtime" => match serve(socket) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{socket}: {error}");
-                ExitCode::FAILURE
+        Some([command, socket, root @ ..]) if command == "runtime" => {
+            let runtime = match root {
+                [root, ..] => EmbeddedRuntime::with_cgroups(root.into()),
+                [] => EmbeddedRuntime::new(),
+            };
+            match serve(&runtime, socket) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("{socket}: {error}");
+                    ExitCode::FAILURE
+                }
             }
-        },
+        }
         _ => bayplan_cli::main(),
     }
 }
 
 /// Until it is killed.
-fn serve(socket: &str) -> std::io::Result<()> {
+fn serve(runtime: &EmbeddedRuntime, socket: &str) -> std::io::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let listener = UnixListener::bind(socket)?;
-        EmbeddedRuntime::new().serve(listener, std::future::pending()).await;
+        runtime.serve(listener, std::future::pending()).await;
         Ok(())
     })
 }

@@ -52,8 +52,11 @@ impl Ways {
         let path = |name: &str| dir.path().join(name);
         let way =
             |name, socket: &str, shares_runtime| Way { name, socket: path(socket), shares_runtime };
-        let runtimes = [runtime(&path("direct.sock")).await, runtime(&path("runtime.sock")).await];
         let config = write_config(dir.path());
+        let runtimes = [
+            runtime(&path("direct.sock"), None).await,
+            runtime(&path("runtime.sock"), Some(&path("host"))).await,
+        ];
         let bayplan = way("bayplan", "bayplan.sock", false);
         let (bayplan_process, start_ms) = launch(program, &config, &bayplan).await;
         let (mut go, mut go_process) = (None, None);
@@ -111,8 +114,11 @@ async fn launch(program: &Path, config: &Path, way: &Way) -> (Process, f64) {
     (process, started.elapsed().as_secs_f64() * 1000.0)
 }
 
-async fn runtime(socket: &Path) -> Process {
-    Process::start(Command::new(UNDER_BENCH).arg("runtime").arg(socket), socket).await
+/// With cgroups below `root`.
+async fn runtime(socket: &Path, root: Option<&Path>) -> Process {
+    let mut command = Command::new(UNDER_BENCH);
+    command.arg("runtime").arg(socket).args(root);
+    Process::start(&mut command, socket).await
 }
 
 fn write_config(dir: &Path) -> PathBuf {

@@ -14,6 +14,7 @@ mod cluster_config;
 mod compacting;
 mod disks;
 mod drift;
+mod early_answers;
 mod engine;
 mod exits;
 mod faults;

@@ -1,4 +1,4 @@
-//! How long a runtime waits for its plugin: Bayplan, and beside it another program, on the same containerd with the same pods. By hand, on a machine that is quiet otherwise:
+//! How long a runtime waits for its plugin: Bayplan, and beside it another program, on the same containerd with the same pods; and how long creations through the CRI proxy take. By hand, on a machine that is quiet otherwise:
 //!
 //! ```sh
 //! BAYPLAN_NRI_OTHER=/path/to/topology-aware cargo test -p bayplan-tests --test nri-figures -- --nocapture
@@ -8,6 +8,7 @@
 
 #![allow(clippy::print_stdout, reason = "tests tell what they have measured")]
 
+mod proxy;
 mod tap;
 
 use std::collections::BTreeMap;
@@ -79,10 +80,20 @@ fn a_runtime_waits_for_its_plugin() {
     }
 }
 
+#[test]
+fn a_creation_waits_for_the_proxy() {
+    proxy::measure(&program()).unwrap();
+}
+
+/// The one to measure.
+fn program() -> PathBuf {
+    env::var_os("BAYPLAN_NRI_PROGRAM").unwrap_or_else(|| BAYPLAN.into()).into()
+}
+
 fn measure(subject: Subject) -> anyhow::Result<()> {
-    let program = env::var_os("BAYPLAN_NRI_PROGRAM").unwrap_or_else(|| BAYPLAN.into());
+    let program = program();
     let (driver, programs) = (CgroupDriver::Cgroupfs, Programs::built()?);
-    let mut node = Node::start_with(Path::new(&program), &SLEEP, driver, Way::Plugin, programs)?;
+    let mut node = Node::start_with(&program, &SLEEP, driver, Way::Plugin, programs)?;
     let socket = node.dir().join("tap.sock");
     let tap = Tap::start(&socket, node.nri_socket())?;
     node.kill()?;
@@ -278,18 +289,23 @@ impl OtherPlugin {
 
 fn print_times(what: &str, took: &BTreeMap<String, Vec<Duration>>) {
     for (method, times) in took {
-        let mut times = times.clone();
-        times.sort();
-        let at = |percent: usize| {
-            let index = (times.len() * percent).div_ceil(100).saturating_sub(1);
-            times.get(index).copied().unwrap_or_default().as_secs_f64() * 1000.0
-        };
-        println!(
-            "| {what} | {method} | {} | {:.2} | {:.2} | {:.2} |",
-            times.len(),
-            at(50),
-            at(99),
-            at(100)
-        );
+        print_row(what, method, times);
     }
+}
+
+/// Milliseconds: 50 %, 99 %, the longest.
+fn print_row(what: &str, method: &str, times: &[Duration]) {
+    let mut times = times.to_owned();
+    times.sort();
+    let at = |percent: usize| {
+        let index = (times.len() * percent).div_ceil(100).saturating_sub(1);
+        times.get(index).copied().unwrap_or_default().as_secs_f64() * 1000.0
+    };
+    println!(
+        "| {what} | {method} | {} | {:.2} | {:.2} | {:.2} |",
+        times.len(),
+        at(50),
+        at(99),
+        at(100)
+    );
 }

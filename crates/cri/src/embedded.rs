@@ -8,6 +8,7 @@
 //!
 //! State lives in the [`EmbeddedRuntime`] and not in its server, so it outlives both the proxy and a restart of the server.
 
+mod cgroups;
 mod clock;
 mod fault;
 mod held;
@@ -22,6 +23,7 @@ mod state;
 mod tests;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::UnixListener;
@@ -35,6 +37,7 @@ use crate::v1::runtime_service_server::RuntimeServiceServer;
 pub use fault::Fault;
 pub use snapshot::{ContainerSnapshot, NAME};
 
+use cgroups::Cgroups;
 use fault::{Faults, Faulty};
 use images::Images;
 use state::State;
@@ -50,12 +53,19 @@ struct Inner {
     state: Mutex<State>,
     images: Mutex<Images>,
     faults: Faults,
+    cgroups: Cgroups,
 }
 
 impl EmbeddedRuntime {
     /// A runtime without pods and with a few images.
     pub fn new() -> EmbeddedRuntime {
         EmbeddedRuntime::default()
+    }
+
+    /// The same with files of the cgroups that its containers would have, in `sys/fs/cgroup` below `root`.
+    pub fn with_cgroups(root: PathBuf) -> EmbeddedRuntime {
+        let inner = Inner { cgroups: Cgroups(Some(root)), ..Inner::default() };
+        EmbeddedRuntime { inner: Arc::new(inner) }
     }
 
     /// Serves until `shutdown`, and then cuts all connections at once, as a runtime that is killed does.

@@ -2,7 +2,8 @@
 //!
 //! Events that arrive together share one write to the journal. The history is handed to a task of its own, for which no caller waits. Plans go to a
 //! second task, the writer, in the order in which they were made; an answer that must wait for its plan travels with it, so no container is told of a
-//! CPU before its old owner was told to let go.
+//! CPU before its old owner was told to let go. Where the kernel can make all others let go, calls of the front end are answered then
+//! (`early_answers.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::early_answers::EarlyAnswers;
 use crate::enforcer::Enforcement;
 use crate::feed::Feed;
 use crate::health::Health;
@@ -46,6 +48,8 @@ pub(crate) struct EventLoop {
     pub(crate) sync_soon: Arc<Notify>,
     /// Where calls of the front end must not wait for the runtime, answers do not travel behind their plans.
     pub(crate) unconfirmed: Unconfirmed,
+    /// For calls that can.
+    pub(crate) early_answers: EarlyAnswers,
     /// Kernel files may have to be written.
     pub(crate) enforcement: Enforcement,
     /// Probes watch the containers that are there.
@@ -88,15 +92,15 @@ impl EventLoop {
             let is_final = batch.iter().any(|it| !it.event.is_beginning());
             let mut steps = Vec::with_capacity(batch.len());
             for Envelope { event, answer } in batch.drain(..) {
-                let is_answered_first = self.unconfirmed.is_on() && event.is_awaited_by_front_end();
+                let is_call = event.is_awaited_by_front_end();
                 let mut step = self.step(event, now);
-                step.answers_after_plan &= !is_answered_first;
-                steps.push((step, answer));
+                step.answers_after_plan &= !(is_call && self.unconfirmed.is_for_events());
+                steps.push((step, answer, is_call));
             }
-            let records = steps.iter_mut().flat_map(|(step, _)| std::mem::take(&mut step.records));
+            let records = steps.iter_mut().flat_map(|(step, ..)| std::mem::take(&mut step.records));
             let records: Vec<Record> = records.collect();
             let has_changed = !records.is_empty();
-            let history = steps.iter_mut().flat_map(|(step, _)| std::mem::take(&mut step.history));
+            let history = steps.iter_mut().flat_map(|(step, ..)| std::mem::take(&mut step.history));
             let mut history: Vec<Entry> = history.collect();
             if let Err(why) = self.journal.keep(records, is_final, &self.state, &self.metrics).await
             {
@@ -110,9 +114,9 @@ impl EventLoop {
                 self.enforcement.huge_page_users.publish(&self.state);
             }
             self.metrics.show_elsewhere(self.state.failed_updates());
-            let is_moved = steps.iter().any(|(step, _)| !step.plan.is_empty());
-            for (step, answer) in steps {
-                self.carry_out(step, answer);
+            let is_moved = steps.iter().any(|(step, ..)| !step.plan.is_empty());
+            for (step, answer, is_call) in steps {
+                self.carry_out(step, answer, is_call);
             }
             if has_changed || needs_files || is_moved {
                 self.enforcement.soon.notify_one();
@@ -150,7 +154,7 @@ impl EventLoop {
         step
     }
 
-    fn carry_out(&self, step: Step, answer: oneshot::Sender<Answer>) {
+    fn carry_out(&self, step: Step, answer: oneshot::Sender<Answer>, is_call: bool) {
         for note in &step.notes {
             tell(note, &self.metrics);
         }
@@ -162,6 +166,14 @@ impl EventLoop {
             false => (Some((answer, step.answer)), None),
         };
         let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
+        let (mut later, mut early) = (later, None);
+        if is_call && self.early_answers.can_do(&plan) {
+            later = later.map(|(answer, content)| {
+                let (ended, plan_ended) = oneshot::channel();
+                early = Some((answer, content, plan_ended));
+                (ended, Answer::Done)
+            });
+        }
         if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
             self.unconfirmed.forget(&forgiven);
             let parent = |id: &str| self.state.cgroup_parent(id).unwrap_or_default().to_owned();
@@ -172,6 +184,10 @@ impl EventLoop {
             if self.writer.send(batch).is_err() {
                 tracing::error!("the writer is gone; nothing is written any more");
             }
+        }
+        // Its plan has its number by now.
+        if let Some((answer, content, plan_ended)) = early {
+            tokio::spawn(self.early_answers.clone().answer(answer, content, plan_ended));
         }
         if let Some((answer, content)) = now {
             // The caller may have given up.

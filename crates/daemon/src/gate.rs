@@ -113,7 +113,7 @@ impl Gate {
 
     /// How long a start waits for kernel files: with NRI as long as it can, because none of the container's instructions has run, for certain.
     fn files_patience(&self) -> Duration {
-        match self.link.unconfirmed.is_on() {
+        match self.link.unconfirmed.is_for_events() {
             true => self.limit() * 3 / 4,
             false => FILES_PATIENCE,
         }
@@ -141,7 +141,7 @@ impl Gate {
             _ => return Ok(()),
         };
         let in_line = async {
-            match self.link.unconfirmed.is_on() {
+            match self.link.unconfirmed.is_for_events() {
                 true => self.enforcement.is_ready_to_start(container_id, step, asked).await,
                 false => self.enforcement.is_in_line_with(step).await,
             }
@@ -163,7 +163,7 @@ impl Gate {
 
     /// Makes it, and all others, leave CPUs that are not theirs any more; the runtime has created it by now.
     async fn sets_in_place(&self, container_id: &str) -> Result<(), String> {
-        if !self.link.unconfirmed.is_on() {
+        if !self.link.unconfirmed.is_for_events() {
             return Ok(());
         }
         let answer = self.syncer.inbox.ask(Event::Occupancy).await;
@@ -520,6 +520,7 @@ impl Agent for Gate {
 
     async fn started(&self, container_id: &str) {
         self.enforcement.calls.end_start(container_id, Instant::now());
+        self.link.unconfirmed.look_again(container_id);
         self.tell(Event::Started(container_id.to_owned())).await;
     }
 
@@ -533,6 +534,7 @@ impl Agent for Gate {
             Err(why) => return self.undecided(why),
         };
         self.see_pod(container_id, resources).await;
+        self.link.unconfirmed.forward(container_id);
         let id = container_id.to_owned();
         let (first, last) =
             (Event::TryResize(id.clone(), resources), Event::Resize(id.clone(), resources));
@@ -541,7 +543,10 @@ impl Agent for Gate {
         // Kubelet asks every second for what is refused, and the runtime hears nothing of it.
         if !matches!(decided, Admission::Refuse(_) | Admission::Unavailable(_)) {
             self.note_call(container_id);
-        } else if is_late {
+            return decided;
+        }
+        self.link.unconfirmed.forwarded(container_id);
+        if is_late {
             // Should it be made late, it is undone.
             self.send(Event::Resized(id, ResizeOutcome::Failed));
         }
@@ -550,6 +555,7 @@ impl Agent for Gate {
 
     async fn resized(&self, container_id: &str, outcome: ResizeOutcome) {
         self.note_call(container_id);
+        self.link.unconfirmed.forwarded(container_id);
         self.tell(Event::Resized(container_id.to_owned(), outcome)).await;
     }
 

@@ -13,6 +13,7 @@ mod colocation;
 pub mod config;
 mod control;
 mod cpuid_names;
+mod early_answers;
 mod enforcer;
 mod event_loop;
 mod exits;

@@ -162,6 +162,9 @@ impl Gate {
                 ),
             };
         };
+        if !freed.raced.is_empty() {
+            self.send(Event::ToldInDoubt(freed.raced.clone()));
+        }
         if overlapping.is_empty() {
             return Ok(freed);
         }

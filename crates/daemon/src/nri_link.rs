@@ -12,7 +12,7 @@ use crate::unconfirmed::Unconfirmed;
 /// The connection to the runtime; clones share everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
-    /// Sets that calls of this front end must not wait for; off for CRI.
+    /// Sets on their way to the runtime.
     pub(crate) unconfirmed: Unconfirmed,
     /// Milliseconds that a decision may take; 0: as configured.
     pub(crate) limit: Arc<AtomicU64>,
@@ -34,7 +34,7 @@ impl Link {
     pub(crate) fn nri() -> Link {
         let shown = FrontEndStatus { kind: "nri".to_owned(), ..FrontEndStatus::default() };
         Link {
-            unconfirmed: Unconfirmed::on(),
+            unconfirmed: Unconfirmed::for_events(),
             limit: Arc::default(),
             ends_creations_first: Arc::default(),
             shown: Arc::new(Mutex::new(Some(shown))),

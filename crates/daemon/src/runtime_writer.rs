@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::resources_dir::ResourcesDir;
 use crate::runtime::SharedRuntime;
 use crate::tasks::blocking;
-use crate::unconfirmed::{PlanNumber, Unconfirmed};
+use crate::unconfirmed::{Begin, PlanNumber, Unconfirmed};
 
 /// Updates that one group of a plan has in flight at the runtime, at most.
 const WRITES_IN_FLIGHT_MAX: usize = 16;
@@ -66,7 +66,7 @@ pub(crate) async fn run_runtime_writer(
     let RuntimeWriter { host_root, mut resources, .. } = writer;
     let mut stuck = Stuck::default();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let in_flight = writes_in_flight(cpus, !unconfirmed.is_on());
+    let in_flight = writes_in_flight(cpus, !unconfirmed.is_for_events());
     // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
     while let Some(Batch { plan, number, answer, forgiven, files }) = batches.recv().await {
@@ -96,8 +96,9 @@ pub(crate) async fn run_runtime_writer(
             }
             writes.extend(to_tell);
             let updates = writes.into_iter().map(|write| {
-                let (runtime, unconfirmed) = (Arc::clone(&runtime), unconfirmed.clone());
-                async move { apply(runtime, unconfirmed, write, limit).await }
+                let told = Told { runtime: Arc::clone(&runtime), unconfirmed: unconfirmed.clone() };
+                let root = &host_root;
+                async move { told.apply(root, write, number, limit).await }
             });
             let mut updates = futures::stream::iter(updates).buffer_unordered(in_flight);
             while let Some((write, result)) = updates.next().await {
@@ -210,33 +211,53 @@ fn report(failures: &mpsc::UnboundedSender<WriteEnd>, failed: FailedWrite, why: 
     let _gone = failures.send(WriteEnd::Failed(failed));
 }
 
-/// `limit` is less than a decision may take, so that one container that hangs does not hold up all decisions.
-async fn apply(
+/// How the runtime is told of one write.
+struct Told {
     runtime: SharedRuntime,
     unconfirmed: Unconfirmed,
-    write: Write,
-    limit: Duration,
-) -> (Write, Result<(), RuntimeError>) {
-    tracing::debug!(
-        container = write.container,
-        pass = %write.pass,
-        cpus = %write.new.cpus,
-        mems = %write.new.mems,
-        "update"
-    );
-    unconfirmed.yield_to_events().await;
-    if !unconfirmed.begin(&write) {
-        unconfirmed.end(&write, Some(true));
-        return (write, Ok(()));
+}
+
+impl Told {
+    /// `limit` is less than a decision may take, so that one container that hangs does not hold up all decisions.
+    async fn apply(
+        self,
+        root: &Path,
+        write: Write,
+        plan: PlanNumber,
+        limit: Duration,
+    ) -> (Write, Result<(), RuntimeError>) {
+        let Told { runtime, unconfirmed } = self;
+        unconfirmed.yield_to_events().await;
+        unconfirmed.until_told(&write.container, limit).await;
+        let is_to_tell = match unconfirmed.begin(&write, Some(plan)) {
+            Begin::Tell => true,
+            Begin::Known => false,
+            // Since the writes of its group were begun.
+            Begin::Overtaken => {
+                let (_, to_tell) =
+                    leave_without_runtime(&unconfirmed, root, vec![write.clone()]).await;
+                !to_tell.is_empty() && unconfirmed.begin(&write, None) == Begin::Tell
+            }
+        };
+        if !is_to_tell {
+            return (write, Ok(()));
+        }
+        tracing::debug!(
+            container = write.container,
+            pass = %write.pass,
+            cpus = %write.new.cpus,
+            mems = %write.new.mems,
+            "update"
+        );
+        let updated = timeout(limit, runtime.update(&write.container, &write.new)).await;
+        let result = updated.unwrap_or_else(|_| {
+            let socket = runtime.socket();
+            Err(RuntimeError::TimedOut { call: "UpdateContainerResources", socket, limit })
+        });
+        let is_over = !matches!(result, Err(RuntimeError::TimedOut { .. }));
+        unconfirmed.end(&write, is_over.then_some(result.is_ok()));
+        (write, result)
     }
-    let updated = timeout(limit, runtime.update(&write.container, &write.new)).await;
-    let result = updated.unwrap_or_else(|_| {
-        let socket = runtime.socket();
-        Err(RuntimeError::TimedOut { call: "UpdateContainerResources", socket, limit })
-    });
-    let is_over = !matches!(result, Err(RuntimeError::TimedOut { .. }));
-    unconfirmed.end(&write, is_over.then_some(result.is_ok()));
-    (write, result)
 }
 
 /// Passes failures of the writer on as events, so that the writer never waits for the loop.
@@ -289,7 +310,7 @@ mod tests {
         std::fs::write(group.join("cgroup.type"), "domain\n").unwrap();
         std::fs::write(group.join("cpuset.cpus"), format!("{there}\n")).unwrap();
         let runtime = ModelRuntime::with(&[("c", ContainerState::Running)]);
-        let (unconfirmed, updates) = (Unconfirmed::on(), Arc::clone(&runtime.told));
+        let (unconfirmed, updates) = (Unconfirmed::for_events(), Arc::clone(&runtime.told));
         let (batches, waiting) = mpsc::unbounded_channel();
         let mut old = there;
         for (pass, new) in plans {

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, LiveConfig};
+use crate::early_answers::EarlyAnswers;
 use crate::enforcer::{Enforcement, Enforcer, Questions, RuntimeCalls};
 use crate::event_loop::EventLoop;
 use crate::feed::Feed;
@@ -93,6 +94,13 @@ impl Core {
             health: Arc::clone(&health),
             sync_soon: Arc::clone(&sync_soon),
             unconfirmed: link.unconfirmed.clone(),
+            early_answers: EarlyAnswers {
+                runtime: Arc::clone(&runtime),
+                unconfirmed: link.unconfirmed.clone(),
+                config: current.clone(),
+                host_root: config.host_root.clone(),
+                inbox: inbox.clone(),
+            },
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
             looks,

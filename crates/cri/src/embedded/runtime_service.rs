@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 use super::clock::now_ns;
 use super::held::{Container, Pod};
 use super::snapshot::NAME;
+use super::state::State;
 use super::{EmbeddedRuntime, render};
 use crate::v1::runtime_service_server::RuntimeService;
 use crate::v1::*;
@@ -73,7 +74,9 @@ impl RuntimeService for EmbeddedRuntime {
         &self,
         request: Request<StopPodSandboxRequest>,
     ) -> Answer<StopPodSandboxResponse> {
-        self.state().stop_pod(&request.get_ref().pod_sandbox_id, now_ns());
+        let mut state = self.state();
+        self.end_cgroups_of(&state, &request.get_ref().pod_sandbox_id);
+        state.stop_pod(&request.get_ref().pod_sandbox_id, now_ns());
         Ok(Response::new(Default::default()))
     }
 
@@ -81,7 +84,9 @@ impl RuntimeService for EmbeddedRuntime {
         &self,
         request: Request<RemovePodSandboxRequest>,
     ) -> Answer<RemovePodSandboxResponse> {
-        self.state().remove_pod(&request.get_ref().pod_sandbox_id, now_ns());
+        let mut state = self.state();
+        self.end_cgroups_of(&state, &request.get_ref().pod_sandbox_id);
+        state.remove_pod(&request.get_ref().pod_sandbox_id, now_ns());
         Ok(Response::new(Default::default()))
     }
 
@@ -130,7 +135,10 @@ impl RuntimeService for EmbeddedRuntime {
         &self,
         request: Request<StartContainerRequest>,
     ) -> Answer<StartContainerResponse> {
-        self.state().start_container(&request.get_ref().container_id, now_ns())?;
+        let id = &request.get_ref().container_id;
+        let mut state = self.state();
+        state.start_container(id, now_ns())?;
+        self.inner.cgroups.put(state.container(id)?)?;
         Ok(Response::new(Default::default()))
     }
 
@@ -138,7 +146,12 @@ impl RuntimeService for EmbeddedRuntime {
         &self,
         request: Request<StopContainerRequest>,
     ) -> Answer<StopContainerResponse> {
-        self.state().stop_container(&request.get_ref().container_id, now_ns());
+        let id = &request.get_ref().container_id;
+        let mut state = self.state();
+        state.stop_container(id, now_ns());
+        if let Ok(container) = state.container(id) {
+            self.inner.cgroups.put(container)?;
+        }
         Ok(Response::new(Default::default()))
     }
 
@@ -146,7 +159,12 @@ impl RuntimeService for EmbeddedRuntime {
         &self,
         request: Request<RemoveContainerRequest>,
     ) -> Answer<RemoveContainerResponse> {
-        self.state().remove_container(&request.get_ref().container_id, now_ns());
+        let id = &request.get_ref().container_id;
+        let mut state = self.state();
+        if let Ok(container) = state.container(id) {
+            self.inner.cgroups.remove(container);
+        }
+        state.remove_container(id, now_ns());
         Ok(Response::new(Default::default()))
     }
 
@@ -180,7 +198,9 @@ impl RuntimeService for EmbeddedRuntime {
     ) -> Answer<UpdateContainerResourcesResponse> {
         let request = request.into_inner();
         let update = request.linux.unwrap_or_default();
-        self.state().update_container(&request.container_id, update)?;
+        let mut state = self.state();
+        state.update_container(&request.container_id, update)?;
+        self.inner.cgroups.put(state.container(&request.container_id)?)?;
         Ok(Response::new(Default::default()))
     }
 
@@ -270,6 +290,12 @@ impl RuntimeService for EmbeddedRuntime {
     ) -> Answer<CheckpointContainerResponse> {
         self.state().container(&request.get_ref().container_id)?;
         Err(needs_a_process("CheckpointContainer"))
+    }
+}
+
+impl EmbeddedRuntime {
+    fn end_cgroups_of(&self, state: &State, pod_id: &str) {
+        state.containers_of(pod_id).for_each(|container| self.inner.cgroups.remove(container));
     }
 }
 

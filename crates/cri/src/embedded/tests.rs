@@ -243,3 +243,41 @@ async fn cleared_faults_are_gone() {
     assert!(soon(client.version(VersionRequest::default())).await.is_ok());
     assert_eq!(house.runtime.calls("Version"), 2);
 }
+
+#[tokio::test]
+async fn a_container_has_its_cgroup_while_it_runs() {
+    let root = tempfile::tempdir().unwrap();
+    let runtime = EmbeddedRuntime::with_cgroups(root.path().to_owned());
+    let pod = pod(&runtime, "a").await;
+    let id = make(&runtime, &pod, "main").await.unwrap();
+    let cgroups = root.path().join("sys/fs/cgroup");
+    let cpus = || {
+        let mut found = Vec::new();
+        let mut dirs = vec![cgroups.clone()];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+                match entry.path() {
+                    path if path.is_dir() => dirs.push(path),
+                    path if path.ends_with("cpuset.cpus") => {
+                        found.push(std::fs::read_to_string(path).unwrap().trim().to_owned());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
+    };
+    let update = |cpus: &str| UpdateContainerResourcesRequest {
+        container_id: id.clone(),
+        linux: Some(LinuxContainerResources { cpuset_cpus: cpus.to_owned(), ..Default::default() }),
+        ..Default::default()
+    };
+    runtime.update_container_resources(Request::new(update("0-3"))).await.unwrap();
+    assert!(cpus().is_empty());
+    start(&runtime, &id).await.unwrap();
+    assert_eq!(cpus(), ["0-3"]);
+    runtime.update_container_resources(Request::new(update("0-1"))).await.unwrap();
+    assert_eq!(cpus(), ["0-1"]);
+    stop_pod(&runtime, &pod).await;
+    assert!(cpus().is_empty());
+}
