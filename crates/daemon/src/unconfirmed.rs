@@ -351,11 +351,10 @@ impl Unconfirmed {
         let sets = self.table().sets.clone();
         let mut remaining = Remaining::default();
         for (container, wanted) in &sets {
-            if self.table().may_be_given_more(container) {
-                remaining.stuck.push(container.clone());
-                continue;
-            }
+            let may_be_given_more = self.table().may_be_given_more(container);
             match self.narrow(kernel, container, &wanted.new, keep) {
+                // It has left, but may not stay there.
+                _ if may_be_given_more => remaining.stuck.push(container.clone()),
                 Narrowed::NotNeeded => {}
                 Narrowed::Done(_) => remaining.raced.extend(self.planned_since(container, wanted)),
                 Narrowed::Absent => {

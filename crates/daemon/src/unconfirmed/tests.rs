@@ -286,11 +286,11 @@ fn a_call_goes_on_once_the_kernel_has_taken_the_cpus_and_no_update_can_give_them
         ("", "0-1", Nothing, "", false, true),
         ("!0-3", "0-1", Nothing, "!0-3", false, true),
         ("none", "0-1", Nothing, "none", true, false),
-        ("0-3", "0-1", Tells("0-3"), "0-3", false, true),
+        ("0-3", "0-1", Tells("0-3"), "0-1", false, true),
         ("0-3", "0-1", Tells("0"), "0-1", false, false),
-        ("0-3", "0-1", Hangs("0-3"), "0-3", false, true),
+        ("0-3", "0-1", Hangs("0-3"), "0-1", false, true),
         ("0-3", "0-1", Told("0-3"), "0-1", false, false),
-        ("0-3", "0-1", Forwards, "0-3", false, true),
+        ("0-3", "0-1", Forwards, "0-1", false, true),
         ("0-3", "0-1", Forwarded, "0-1", false, false),
     ] {
         let mut kernel = if there == "none" { Files::default() } else { files(&[("c", there)]) };
