@@ -33,7 +33,8 @@ fn play(node: &mut Node) -> anyhow::Result<()> {
                 pod = Some(node.run_pod(&PodSpec::new(&name, QosClass::Burstable))?);
             }
             let spec = ContainerSpec::burstable(&format!("c{at}"), 2);
-            let id = node.answer(node.ask_to_create(pod.as_ref().context("a pod")?, &spec, 0))??;
+            let id =
+                node.answer(node.ask_to_create(pod.as_ref().context("a pod")?, &spec, 0))??;
             node.answer(node.ask_to_start(&id))??;
             filling.push(node.seen(&id)?.context("it runs")?);
         }
@@ -44,7 +45,11 @@ fn play(node: &mut Node) -> anyhow::Result<()> {
                 let what = || format!("round {round} beside {load}");
                 times.push(come_and_go(node, &filling).with_context(what)?);
             }
-            print_row(&format!("{load} containers, {pause:?} after the last"), "CreateContainer, exclusive", &times);
+            print_row(
+                &format!("{load} containers, {pause:?} after the last"),
+                "CreateContainer, exclusive",
+                &times,
+            );
         }
     }
     Ok(())

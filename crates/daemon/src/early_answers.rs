@@ -93,7 +93,13 @@ impl EarlyAnswers {
     }
 
     /// Tells the runtime where a container without processes is to start. True: it knows, or has no such container any more.
-    async fn tell(&self, container: String, plan: PlanNumber, new: Pinning, limit: Duration) -> bool {
+    async fn tell(
+        &self,
+        container: String,
+        plan: PlanNumber,
+        new: Pinning,
+        limit: Duration,
+    ) -> bool {
         self.unconfirmed.until_told(&container, limit).await;
         if self.unconfirmed.is_confirmed(&container, plan) {
             return true;

@@ -315,7 +315,10 @@ fn a_call_goes_on_once_the_kernel_has_taken_the_cpus_and_no_update_can_give_them
         let found = kernel.0.get(&format!("{POD}/c/cpuset.cpus")).map_or("none", String::as_str);
         assert_eq!(found, file, "{case}");
         let expected = Remaining {
-            absent: absent.then(|| ("c".to_owned(), last, write("c", wanted).new)).into_iter().collect(),
+            absent: absent
+                .then(|| ("c".to_owned(), last, write("c", wanted).new))
+                .into_iter()
+                .collect(),
             stuck: stuck.then(|| "c".to_owned()).into_iter().collect(),
             raced: Vec::new(),
         };
@@ -329,7 +332,10 @@ async fn a_call_waits_for_an_update_that_would_give_cpus_back_and_for_no_other()
     plan(&unconfirmed, "c", "0-3");
     plan(&unconfirmed, "other", "0-3");
     let (wide, other) = (write("c", "0-3"), write("other", "0-3"));
-    assert_eq!((begin(&unconfirmed, &wide), begin(&unconfirmed, &other)), (Begin::Tell, Begin::Tell));
+    assert_eq!(
+        (begin(&unconfirmed, &wide), begin(&unconfirmed, &other)),
+        (Begin::Tell, Begin::Tell)
+    );
     unconfirmed.until_none_is_given_more(YIELD_MAX).await;
     plan(&unconfirmed, "c", "0-1");
     let limit = Duration::from_secs(60);
