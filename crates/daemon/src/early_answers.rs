@@ -6,11 +6,13 @@
 //! waited for: a container without processes is told by the runtime first, and for everything else the plan has to end.
 
 use std::path::PathBuf;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use bayplan_enforcement::{Pass, Plan, Write};
 use bayplan_host::kernel::DiskKernel;
 use bayplan_node::event::{Answer, Event};
+use bayplan_node::resources_file::ResourcesFile;
 use bayplan_types::Pinning;
 use bayplan_workload::runtime::RuntimeError;
 use tokio::sync::oneshot;
@@ -18,6 +20,7 @@ use tokio::time::timeout;
 
 use crate::config::{EnforcementMode, LiveConfig};
 use crate::inbox::Inbox;
+use crate::resources_dir::SharedResourcesDir;
 use crate::runtime::SharedRuntime;
 use crate::tasks::blocking;
 use crate::unconfirmed::{Begin, PlanNumber, Remaining, Unconfirmed};
@@ -34,6 +37,16 @@ pub(crate) struct EarlyAnswers {
     /// Where the kernel's files are, below `sys`.
     pub(crate) host_root: PathBuf,
     pub(crate) inbox: Inbox,
+    pub(crate) resources: SharedResourcesDir,
+}
+
+/// An answer that does not wait for its plan to end.
+#[derive(Debug)]
+pub(crate) struct Early {
+    pub(crate) answer: oneshot::Sender<Answer>,
+    pub(crate) content: Answer,
+    /// Of the container that the call is about.
+    pub(crate) new_files: Vec<ResourcesFile>,
 }
 
 impl EarlyAnswers {
@@ -45,19 +58,24 @@ impl EarlyAnswers {
     }
 
     /// Answers when no container is on CPUs that it has to leave, at the latest when the plan has ended.
-    pub(crate) async fn answer(
-        self,
-        answer: oneshot::Sender<Answer>,
-        content: Answer,
-        mut plan_ended: oneshot::Receiver<Answer>,
-    ) {
+    pub(crate) async fn answer(self, early: Early, mut plan_ended: oneshot::Receiver<Answer>) {
         let is_free = tokio::select! {
             ended = &mut plan_ended => ended.is_ok(),
             is_free = self.have_left() => is_free || plan_ended.await.is_ok(),
         };
         if is_free {
-            let _gave_up = answer.send(content);
+            self.answer_now(early);
         }
+    }
+
+    /// Answers when the files are there that a container is to see.
+    pub(crate) fn answer_now(&self, early: Early) {
+        let Early { answer, content, new_files } = early;
+        // In place: they are small, and in memory where `/run` is.
+        if !new_files.is_empty() {
+            self.resources.lock().unwrap_or_else(PoisonError::into_inner).make(&new_files);
+        }
+        let _gave_up = answer.send(content);
     }
 
     /// Makes all containers leave CPUs that are not theirs any more. False: some have not.

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::early_answers::EarlyAnswers;
+use crate::early_answers::{Early, EarlyAnswers};
 use crate::enforcer::Enforcement;
 use crate::feed::Feed;
 use crate::health::Health;
@@ -166,11 +166,13 @@ impl EventLoop {
             false => (Some((answer, step.answer)), None),
         };
         let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
+        let new_files = || files.changed.iter().filter(|file| file.is_new).cloned().collect();
+        let now = now.map(|(answer, content)| Early { answer, content, new_files: new_files() });
         let (mut later, mut early) = (later, None);
         if is_call && self.early_answers.can_do(&plan) {
             later = later.map(|(answer, content)| {
                 let (ended, plan_ended) = oneshot::channel();
-                early = Some((answer, content, plan_ended));
+                early = Some((Early { answer, content, new_files: new_files() }, plan_ended));
                 (ended, Answer::Done)
             });
         }
@@ -186,12 +188,11 @@ impl EventLoop {
             }
         }
         // Its plan has its number by now.
-        if let Some((answer, content, plan_ended)) = early {
-            tokio::spawn(self.early_answers.clone().answer(answer, content, plan_ended));
+        if let Some((early, plan_ended)) = early {
+            tokio::spawn(self.early_answers.clone().answer(early, plan_ended));
         }
-        if let Some((answer, content)) = now {
-            // The caller may have given up.
-            let _gave_up = answer.send(content);
+        if let Some(now) = now {
+            self.early_answers.answer_now(now);
         }
     }
 }

@@ -10,6 +10,7 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use bayplan_node::resources_file::{FILE, FileNews, ResourcesFile, dir_name};
 
@@ -33,6 +34,9 @@ pub(crate) fn mounted_dir(root: &Path, pod_id: &str, name: &str, attempt: u32) -
     let dir = root.join(dir_name(pod_id, name, attempt)?);
     dir.join(FILE).exists().then_some(dir)
 }
+
+/// One that two tasks use.
+pub(crate) type SharedResourcesDir = Arc<Mutex<ResourcesDir>>;
 
 /// Keeps the files.
 #[derive(Debug)]
@@ -72,6 +76,15 @@ impl ResourcesDir {
             }
         }
         wrong
+    }
+
+    /// Makes those of containers that are to be created, which see no file that comes later. One that is there may be newer. What goes wrong is found again by [`Self::keep`].
+    pub(crate) fn make(&self, files: &[ResourcesFile]) {
+        for file in files {
+            if !self.root.join(&file.dir).join(FILE).exists() {
+                let _found_again = write(&self.root, file);
+            }
+        }
     }
 
     /// What cannot be removed is tried again after the next sync; until then it does no harm.
@@ -145,6 +158,19 @@ mod tests {
         assert!(path.exists());
         assert_eq!(resources.keep(kept(&[]), &BTreeSet::new()), none);
         assert!(!has_files(&root));
+    }
+
+    #[test]
+    fn a_file_that_is_made_early_is_there_and_replaces_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("resources");
+        let mut resources = ResourcesDir::new(root.clone());
+        let reads = || fs::read_to_string(root.join("p-a-0/resources.sh")).unwrap();
+        resources.make(&[file("p-a-0", "one", true)]);
+        assert_eq!(reads(), "one");
+        resources.keep(changed(&[file("p-a-0", "two", false)]), &BTreeSet::new());
+        resources.make(&[file("p-a-0", "one", true)]);
+        assert_eq!(reads(), "two");
     }
 
     #[test]

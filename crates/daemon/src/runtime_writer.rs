@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bayplan_enforcement::{Pass, Plan, Write};
@@ -20,7 +20,7 @@ use crate::config::LiveConfig;
 use crate::enforcer::RuntimeCalls;
 use crate::inbox::Inbox;
 use crate::metrics::Metrics;
-use crate::resources_dir::ResourcesDir;
+use crate::resources_dir::SharedResourcesDir;
 use crate::runtime::SharedRuntime;
 use crate::tasks::blocking;
 use crate::unconfirmed::{Begin, PlanNumber, Unconfirmed};
@@ -52,7 +52,7 @@ pub(crate) struct RuntimeWriter {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) calls: RuntimeCalls,
     pub(crate) unconfirmed: Unconfirmed,
-    pub(crate) resources: ResourcesDir,
+    pub(crate) resources: SharedResourcesDir,
     /// Where the kernel's files are, below `sys`.
     pub(crate) host_root: PathBuf,
 }
@@ -63,7 +63,7 @@ pub(crate) async fn run_runtime_writer(
     writer: RuntimeWriter,
 ) {
     let RuntimeWriter { runtime, failures, config, metrics, calls, unconfirmed, .. } = writer;
-    let RuntimeWriter { host_root, mut resources, .. } = writer;
+    let RuntimeWriter { host_root, resources, .. } = writer;
     let mut stuck = Stuck::default();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let in_flight = writes_in_flight(cpus, !unconfirmed.is_for_events());
@@ -122,7 +122,9 @@ pub(crate) async fn run_runtime_writer(
             }
         }
         // In place: they are small, and in memory where `/run` is.
-        for why in resources.keep(files, &elsewhere) {
+        let wrong =
+            resources.lock().unwrap_or_else(PoisonError::into_inner).keep(files, &elsewhere);
+        for why in wrong {
             metrics.failed("resources_file");
             tracing::warn!("cannot write the file that names a container's CPUs: {why}");
         }
@@ -289,11 +291,14 @@ pub(crate) async fn report_failures(mut failures: mpsc::UnboundedReceiver<WriteE
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use bayplan_types::Pinning;
     use bayplan_workload::runtime::ContainerState;
     use tokio::sync::watch;
 
     use super::*;
+    use crate::resources_dir::ResourcesDir;
     use crate::runtime::model::ModelRuntime;
 
     fn write(pass: Pass, container: &str, old: &str, new: &str) -> Write {
@@ -329,7 +334,7 @@ mod tests {
             metrics: Arc::default(),
             calls: RuntimeCalls::default(),
             unconfirmed,
-            resources: ResourcesDir::new(root.path().join("resources")),
+            resources: Arc::new(Mutex::new(ResourcesDir::new(root.path().join("resources")))),
             host_root: root.path().to_owned(),
         };
         run_runtime_writer(waiting, writer).await;

@@ -1,6 +1,6 @@
 //! What decides and what writes: started before anything is served, and by commands that work while no daemon runs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -84,6 +84,8 @@ impl Core {
         let (enforcement, questions) = Enforcement::new(calls.clone());
         let feed = Feed::starting();
         let link = Link::of(config.front_end);
+        let resources = ResourcesDir::new(resources_root(&config.socket));
+        let resources = Arc::new(Mutex::new(resources));
         let event_loop = EventLoop {
             state,
             journal,
@@ -100,12 +102,12 @@ impl Core {
                 config: current.clone(),
                 host_root: config.host_root.clone(),
                 inbox: inbox.clone(),
+                resources: Arc::clone(&resources),
             },
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
             looks,
         };
-        let resources = ResourcesDir::new(resources_root(&config.socket));
         let writer_task = RuntimeWriter {
             runtime: Arc::clone(&runtime),
             failures: failed,

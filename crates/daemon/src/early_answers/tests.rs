@@ -1,6 +1,6 @@
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bayplan_workload::runtime::ContainerState;
 use tokio::sync::watch;
@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::config::Config;
 use crate::inbox::inbox;
+use crate::resources_dir::ResourcesDir;
 use crate::runtime::model::ModelRuntime;
 
 const POD: &str = "/kubepods/podu";
@@ -32,7 +33,14 @@ fn early_answers(root: &Path, runtime: ModelRuntime) -> EarlyAnswers {
         config: watch::channel(Arc::new(Config::default())).1,
         host_root: root.to_owned(),
         inbox,
+        resources: Arc::new(Mutex::new(ResourcesDir::new(root.join("resources")))),
     }
+}
+
+fn early(answer: oneshot::Sender<Answer>) -> Early {
+    let text = "SHARED_CPUS=\"0-1\"\n".to_owned();
+    let file = ResourcesFile { dir: "pod-new-0".to_owned(), container: None, text, is_new: true };
+    Early { answer, content: Answer::Since(Some(7)), new_files: vec![file] }
 }
 
 /// Containers with the CPUs that they have in the kernel, of which one without any has no process; the CPUs that each may keep. What the runtime is told before the answer, and whether the
@@ -45,12 +53,12 @@ async fn check(there: &[(&str, &str)], kept: &[(&str, &str)], told: &[&str], is_
     let listed: Vec<_> = there.iter().map(|(id, _)| (*id, ContainerState::Created)).collect();
     let runtime = ModelRuntime::with(&listed);
     let updates = Arc::clone(&runtime.told);
-    let early = early_answers(root.path(), runtime);
+    let answers = early_answers(root.path(), runtime);
     let plan = Plan { writes: kept.iter().map(|(id, new)| write(id, Pass::Shrink, new)).collect() };
-    assert!(early.can_do(&plan));
-    early.unconfirmed.plan(&plan.writes, |_| POD.to_owned());
+    assert!(answers.can_do(&plan));
+    answers.unconfirmed.plan(&plan.writes, |_| POD.to_owned());
     let ((answer, mut answered), (ended, plan_ended)) = (oneshot::channel(), oneshot::channel());
-    let answering = tokio::spawn(early.answer(answer, Answer::Since(Some(7)), plan_ended));
+    let answering = tokio::spawn(answers.answer(early(answer), plan_ended));
     if is_early {
         assert!(matches!((&mut answered).await, Ok(Answer::Since(Some(7)))), "{there:?}");
         for (id, new) in kept.iter().filter(|(id, _)| !told.contains(id)) {
@@ -64,6 +72,7 @@ async fn check(there: &[(&str, &str)], kept: &[(&str, &str)], told: &[&str], is_
         assert!(matches!(answered.await, Ok(Answer::Since(Some(7)))), "{there:?}");
     }
     answering.await.unwrap();
+    assert!(root.path().join("resources/pod-new-0/resources.sh").exists());
     let mut updates: Vec<String> = updates.lock().unwrap().iter().map(|it| it.0.clone()).collect();
     updates.sort();
     assert_eq!(updates, told, "{there:?}");
