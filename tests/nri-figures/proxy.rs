@@ -9,8 +9,12 @@ use bayplan_tests::containerd::Programs;
 use bayplan_tests::node::{Node, Placed, SLEEP, Way, allowed_by_kernel};
 use bayplan_types::{Bytes, QosClass};
 
-use crate::{LOADS, PER_POD, ROUNDS, print_row};
+use crate::{PER_POD, print_row};
 
+/// Containers that run when creations are timed.
+const LOADS: [usize; 3] = [0, 50, 100];
+/// Creations at each load, with and without a pause between them.
+const ROUNDS: usize = 10;
 /// Between creations: the runtime is told what the last one has changed.
 const SETTLES: Duration = Duration::from_secs(5);
 
@@ -40,7 +44,7 @@ fn play(node: &mut Node) -> anyhow::Result<()> {
         }
         for pause in [SETTLES, Duration::ZERO] {
             let mut times = Vec::new();
-            for round in 0..ROUNDS / 2 {
+            for round in 0..ROUNDS {
                 std::thread::sleep(pause);
                 let what = || format!("round {round} beside {load}");
                 times.push(come_and_go(node, &filling).with_context(what)?);

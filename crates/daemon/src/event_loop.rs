@@ -182,7 +182,8 @@ impl EventLoop {
             let number = self.unconfirmed.plan(&plan.writes, parent);
             // Until the writer has made each of them.
             plan.writes.iter().for_each(|write| self.enforcement.calls.begin(&write.container));
-            let batch = Batch { plan, number, answer: later, forgiven, files };
+            let is_urgent = later.is_some() && early.is_none();
+            let batch = Batch { plan, number, answer: later, is_urgent, forgiven, files };
             if self.writer.send(batch).is_err() {
                 tracing::error!("the writer is gone; nothing is written any more");
             }

@@ -27,8 +27,8 @@ use crate::unconfirmed::{Begin, PlanNumber, Unconfirmed};
 
 /// Updates that one group of a plan has in flight at the runtime, at most.
 const WRITES_IN_FLIGHT_MAX: usize = 16;
-/// The same for each CPU where no call waits for updates: the usual runtimes start a process for each, and more of them only hold up everything else. Where calls wait, some that hang
-/// must not hold up the others.
+/// The same for each CPU where no call waits for updates: the usual runtimes start a process for each, and more of them only hold up each other until they take too long. Where a call
+/// waits, some that hang must not hold up the others.
 const WRITES_PER_CPU: usize = 2;
 /// Failures that are reported together.
 const FAILURES_MAX: usize = 64;
@@ -38,6 +38,8 @@ pub(crate) struct Batch {
     pub(crate) plan: Plan,
     pub(crate) number: PlanNumber,
     pub(crate) answer: Option<(oneshot::Sender<Answer>, Answer)>,
+    /// The call that the answer is for waits for the runtime, and not for the kernel first.
+    pub(crate) is_urgent: bool,
     /// Containers with failed writes that no longer count.
     pub(crate) forgiven: Vec<String>,
     /// What containers are told of their CPUs, once they have them.
@@ -66,10 +68,11 @@ pub(crate) async fn run_runtime_writer(
     let RuntimeWriter { host_root, resources, .. } = writer;
     let mut stuck = Stuck::default();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let in_flight = writes_in_flight(cpus, !unconfirmed.is_for_events());
     // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
-    while let Some(Batch { plan, number, answer, forgiven, files }) = batches.recv().await {
+    while let Some(batch) = batches.recv().await {
+        let Batch { plan, number, answer, is_urgent, forgiven, files } = batch;
+        let in_flight = writes_in_flight(cpus, is_urgent);
         let limit = config.borrow().write_limit();
         stuck.forget(&forgiven);
         let mut elsewhere = BTreeSet::new();
@@ -159,8 +162,8 @@ async fn leave_without_runtime(
     (left.into_iter().map(|write| write.container).collect(), to_tell)
 }
 
-fn writes_in_flight(cpus: usize, do_calls_wait: bool) -> usize {
-    match do_calls_wait {
+fn writes_in_flight(cpus: usize, is_urgent: bool) -> usize {
+    match is_urgent {
         true => WRITES_IN_FLIGHT_MAX,
         false => cpus.saturating_mul(WRITES_PER_CPU).clamp(WRITES_PER_CPU, WRITES_IN_FLIGHT_MAX),
     }
@@ -322,7 +325,8 @@ mod tests {
             let plan = Plan { writes: vec![write(*pass, "c", old, new)] };
             let number = unconfirmed.plan(&plan.writes, |_| "/kubepods/podu".to_owned());
             let (forgiven, files) = (Vec::new(), FileNews::default());
-            batches.send(Batch { plan, number, answer: None, forgiven, files }).unwrap();
+            let (answer, is_urgent) = (None, false);
+            batches.send(Batch { plan, number, answer, is_urgent, forgiven, files }).unwrap();
             old = new;
         }
         drop(batches);
