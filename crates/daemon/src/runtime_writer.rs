@@ -124,19 +124,27 @@ pub(crate) async fn run_runtime_writer(
                 }
             }
         }
-        // In place: they are small, and in memory where `/run` is.
-        let wrong =
-            resources.lock().unwrap_or_else(PoisonError::into_inner).keep(files, &elsewhere);
-        for why in wrong {
-            metrics.failed("resources_file");
-            tracing::warn!("cannot write the file that names a container's CPUs: {why}");
-        }
+        tell_in_files(&resources, files, &elsewhere, &metrics);
         if let Some((answer, content)) = answer {
             if !stuck.0.is_empty() {
                 metrics.failed("not_let_go");
             }
             let _gave_up = answer.send(content.after_writes(failing.is_empty()));
         }
+    }
+}
+
+/// What containers read of their CPUs, but for those that are elsewhere. In place: files are small, and in memory where `/run` is.
+fn tell_in_files(
+    resources: &SharedResourcesDir,
+    files: FileNews,
+    elsewhere: &BTreeSet<String>,
+    metrics: &Metrics,
+) {
+    let wrong = resources.lock().unwrap_or_else(PoisonError::into_inner).keep(files, elsewhere);
+    for why in wrong {
+        metrics.failed("resources_file");
+        tracing::warn!("cannot write the file that names a container's CPUs: {why}");
     }
 }
 
