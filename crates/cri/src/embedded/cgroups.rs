@@ -53,12 +53,12 @@ fn remove(dir: &Path) -> io::Result<()> {
 fn dir_of(root: &Path, container: &Container) -> PathBuf {
     let (parent, id) = (&container.cgroup_parent, &container.id);
     let pod = match parent.strip_suffix(".slice") {
-        None => PathBuf::from(parent.trim_start_matches('/')),
         // A slice lies in all slices that its name begins with (systemd.slice(5)).
-        Some(name) => {
+        Some(name) if !name.contains('/') => {
             let ends = name.match_indices('-').map(|(at, _)| at).chain([name.len()]);
             ends.map(|end| format!("{}.slice", name.split_at(end).0)).collect()
         }
+        _ => PathBuf::from(parent.trim_start_matches('/')),
     };
     root.join("sys/fs/cgroup").join(pod).join(format!("cri-containerd-{id}.scope"))
 }
