@@ -142,6 +142,9 @@ async fn check_node(seed: u64, form: Form) -> (usize, usize) {
     let rounds = rounds(seed, ROUNDS_PER_NODE, form, has_groups);
     let mut teller = Teller { seed, form, played: &rounds, begun: 0 };
     let mut node = Node::without_daemon(MACHINE);
+    if (seed / 2).is_multiple_of(2) {
+        node.make_cgroups().await;
+    }
     let compacts = form == Form::Here && seed.is_multiple_of(3);
     node.adjust = match (compacts, has_groups) {
         (false, false) => impatient,

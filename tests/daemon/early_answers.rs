@@ -1,9 +1,6 @@
 //! Kubelet's calls go on when the kernel has taken CPUs away, whatever the runtime does with updates. The runtime makes files of cgroups.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use bayplan_cri::embedded::{EmbeddedRuntime, Fault};
+use bayplan_cri::embedded::Fault;
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_daemon::config::{Config, EnforcementMode};
 use bayplan_types::{Bytes, CpuSet, QosClass};
@@ -14,34 +11,16 @@ const UPDATE: &str = "UpdateContainerResources";
 
 async fn node(adjust: fn(&mut Config)) -> Node {
     let mut node = Node::without_daemon(MACHINE);
-    node.stop_runtime().await;
-    node.runtime = EmbeddedRuntime::with_cgroups(node.host_root());
-    node.start_runtime();
+    node.make_cgroups().await;
     node.never_resyncs();
     node.adjust = adjust;
     node.start_daemon().await;
     node
 }
 
-/// The file of the container's cgroup.
-fn file(dir: &Path, id: &str) -> Option<PathBuf> {
-    let mut dirs = vec![dir.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for path in fs::read_dir(dir).into_iter().flatten().flatten().map(|it| it.path()) {
-            match path.to_string_lossy().contains(id) {
-                true => return Some(path.join("cpuset.cpus")),
-                false if path.is_dir() => dirs.push(path),
-                false => {}
-            }
-        }
-    }
-    None
-}
-
 /// By the kernel.
 fn cpus(node: &Node, id: &str) -> CpuSet {
-    let file = file(&node.host_root().join("sys/fs/cgroup"), id).expect("it has a cgroup");
-    set(fs::read_to_string(file).unwrap().trim())
+    node.kernel_cpus(id).expect("it has a cgroup")
 }
 
 /// With six of the fourteen CPUs that are not reserved: two of them take CPUs from every shared container, or move it.

@@ -87,6 +87,15 @@ async fn check(stage: &Stage) -> Result<Status, String> {
     if let Some(why) = node.disagreement(&status) {
         return Err(format!("{why}\n{status:#?}\n{:#?}", node.live()));
     }
+    for container in node.live() {
+        let file = node.kernel_cpus(&container.id);
+        if file.as_ref().is_some_and(|cpus| *cpus != set(&container.cpus)) {
+            return Err(format!(
+                "{} has {file:?} in the kernel, not {}",
+                container.name, container.cpus
+            ));
+        }
+    }
     let is_settled = |phase: &str| matches!(phase, "created" | "running");
     if let Some(held) = status.containers.iter().find(|it| !is_settled(&it.phase)) {
         return Err(format!("{} is still {}", held.full_name(), held.phase));
