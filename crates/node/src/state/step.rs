@@ -104,9 +104,11 @@ impl NodeState {
             Event::ConfigTakenBack(config, why) => self.config_taken_back(*config, why, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),
             Event::PreviewStatus(config) => self.preview_status(*config, now),
-            Event::SyncStarted => {
-                Step::new(Answer::SyncBasis { basis: self.steps, known: self.well_known() })
-            }
+            Event::SyncStarted => Step::new(Answer::SyncBasis {
+                basis: self.steps,
+                known: self.well_known(),
+                placed: self.by_runtime_id.keys().cloned().collect(),
+            }),
             Event::Synced(view) => self.synced(&view, now),
             Event::SetMode(mode) => self.set_mode(mode, now),
             Event::PlanMode(mode) => Step::new(Answer::ModePlan(Box::new(self.plan_mode(mode)))),
