@@ -91,6 +91,12 @@ impl Allocation {
         }
     }
 
+    /// Whether it runs on the shared CPUs of its pool, on all of them and on no others: on the same CPUs as every other such one of the pool.
+    pub fn only_shares(&self) -> bool {
+        let shares = self.shared.is_some() && !self.is_reserved && self.exclusive.is_empty();
+        shares && !self.terms.part.runs_on_others() && !self.terms.hides_hyperthreads
+    }
+
     /// Whether it is that of a group and of no container.
     pub fn is_group(&self) -> bool {
         self.terms.part == Part::Group

@@ -207,7 +207,7 @@ impl Enforcer {
         now: Duration,
     ) -> Outcome {
         self.begin_look(now);
-        let gathered = self.wanted(config, occupancy);
+        let gathered = self.wanted(config, occupancy, now);
         let Gathered { settings, kept_below, problems, groups: work, isolations, reclaims, .. } =
             gathered;
         let plan = self.plan(&settings, &kept_below, &work);
@@ -243,7 +243,7 @@ impl Enforcer {
         let group = |it: &Occupant| (it.runtime_id.clone(), it.pod_group().to_owned());
         self.pods = occupancy.occupants.iter().map(group).collect();
         self.begin_look(now);
-        self.look(now, |enforcer| enforcer.wanted(config, occupancy))
+        self.look(now, |enforcer| enforcer.wanted(config, occupancy, now))
     }
 
     /// Adds what was changed past the runtime. `may_write`: where the runtime is told in vain, the files themselves are written.
@@ -459,8 +459,8 @@ impl Enforcer {
         Arc::clone(&self.with_files)
     }
 
-    fn wanted(&mut self, config: &Config, occupancy: &Occupancy) -> Gathered {
-        self.sets.find(&mut self.kernel, occupancy);
+    fn wanted(&mut self, config: &Config, occupancy: &Occupancy, now: Duration) -> Gathered {
+        self.sets.find(&mut self.kernel, occupancy, now);
         let is_off = occupancy.is_restored || config.enforcement == EnforcementMode::Off;
         let (kernel, originals) = (&mut self.kernel, self.originals.all());
         let gathered = if is_off {

@@ -159,7 +159,7 @@ fn uid_of(entry: &Entry, state: &NodeState) -> Option<String> {
 
 /// `None` for what is no news to the pod's owner: that all is as it was asked for, and what shared containers hardly notice.
 fn view(entry: &Entry, uid: Option<String>) -> Option<EventView> {
-    let ContainerNames { namespace, pod, container, .. } = entry.who.clone()?;
+    let ContainerNames { namespace, pod, container, .. } = entry.who.as_ref()?;
     let own = |place: &Option<Place>| place.as_ref().map(|it| it.own.clone()).unwrap_or_default();
     let (before, after) = (own(&entry.before), own(&entry.after));
     let is_news = match entry.kind {
@@ -172,10 +172,10 @@ fn view(entry: &Entry, uid: Option<String>) -> Option<EventView> {
         at: entry.at,
         kind: entry.kind.name().to_owned(),
         by: entry.by,
-        namespace,
-        pod,
+        namespace: namespace.clone(),
+        pod: pod.clone(),
         uid,
-        container,
+        container: container.clone(),
         exclusive: (before != after).then_some([before, after]),
         why: cut(&entry.why),
     })

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bayplan_host::disk::{Disk, Disks};
 use bayplan_host::history::History;
-use bayplan_node::history::{Entry, HISTORY_DIR, news, parse_entries};
+use bayplan_node::history::{Entry, HISTORY_DIR, news};
 use bayplan_node::state::NodeState;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -131,7 +131,7 @@ impl Scribe {
         let mut scribe = Scribe { history, shares, lost: 0, has_gap: false, failure: None };
         let told = match scribe.history.wants_segment() {
             true => Vec::new(),
-            false => parse_entries(&recovered.records).0,
+            false => recovered.records,
         };
         let mut entries: Vec<Entry> = news(opening, &told).into_iter().chain(found).collect();
         scribe.shares.bound(&mut entries);

@@ -2,9 +2,10 @@
 //!
 //! Problem: a cgroup that is not there yet is there a moment later; one that never is (a runtime without cgroups, or one that names them as no other
 //! does) would be looked for in vain at every reading, for ever. Approach: each look in vain doubles the wait for the next; one that failed does not.
-//! A container that is made anew has another id, and one that is updated, or turns out to be in another place, is looked for at once.
+//! A container that is made anew has another id, and one that was started or updated, or turns out to be in another place, is looked for at once.
 
 use std::collections::BTreeMap;
+use std::ops::Add;
 use std::time::{Duration, Instant};
 
 use bayplan_workload::Resources;
@@ -15,51 +16,72 @@ use bayplan_node::occupancy::Occupant;
 const WAIT_FIRST: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// Containers that were looked for in vain, by the runtime's id.
-#[derive(Debug, Default)]
-pub(crate) struct Lookups {
-    missed: BTreeMap<String, Missed>,
+/// Containers that were looked for in vain, by the runtime's id. `T` is the time.
+#[derive(Debug)]
+pub(crate) struct Lookups<T = Instant> {
+    wait_first: Duration,
+    wait_max: Duration,
+    missed: BTreeMap<String, Missed<T>>,
 }
 
 #[derive(Debug)]
-struct Missed {
+struct Missed<T> {
     /// What it had then; an update changes it.
     resources: Resources,
     cgroup_parent: String,
-    next: Instant,
+    /// It was started already: some runtimes make the cgroup only then.
+    was_running: bool,
+    next: T,
     wait: Duration,
 }
 
-impl Missed {
+impl<T> Missed<T> {
     /// Whether it was looked for as what it is now.
     fn is_of(&self, occupant: &Occupant) -> bool {
-        let Occupant { spec, .. } = occupant;
-        self.resources == spec.resources && self.cgroup_parent == spec.pod.cgroup_parent
+        let Occupant { spec, is_running, .. } = occupant;
+        let is_same_place = self.cgroup_parent == spec.pod.cgroup_parent;
+        self.resources == spec.resources && is_same_place && self.was_running == *is_running
     }
 }
 
-impl Lookups {
+impl Default for Lookups {
+    fn default() -> Lookups {
+        Lookups::new(WAIT_FIRST, WAIT_MAX)
+    }
+}
+
+impl<T: Copy + PartialOrd + Add<Duration, Output = T>> Lookups<T> {
+    /// With these waits after the first look in vain, and at most.
+    pub(crate) fn new(wait_first: Duration, wait_max: Duration) -> Lookups<T> {
+        Lookups { wait_first, wait_max, missed: BTreeMap::new() }
+    }
+
     /// Looks for this one, unless it is too early for that. `None`: nothing was found, or not looked for, or the look failed.
-    pub(crate) fn look<T, E>(
+    pub(crate) fn look<F, E>(
         &mut self,
         occupant: &Occupant,
-        now: Instant,
-        find: impl FnOnce() -> Result<Option<T>, E>,
-    ) -> Option<T> {
+        now: T,
+        find: impl FnOnce() -> Result<Option<F>, E>,
+    ) -> Option<F> {
         let id = &occupant.runtime_id;
         let missed = self.missed.get(id).filter(|it| it.is_of(occupant));
         let wait = match missed {
             Some(early) if now < early.next => return None,
-            Some(again) => (again.wait * 2).min(WAIT_MAX),
-            None => WAIT_FIRST,
+            Some(again) => (again.wait * 2).min(self.wait_max),
+            None => self.wait_first,
         };
         let found = find().ok()?;
         if found.is_some() {
             self.missed.remove(id);
         } else {
-            let Occupant { spec, .. } = occupant;
-            let (resources, cgroup_parent) = (spec.resources, spec.pod.cgroup_parent.clone());
-            let missed = Missed { resources, cgroup_parent, next: now + wait, wait };
+            let Occupant { spec, is_running, .. } = occupant;
+            let missed = Missed {
+                resources: spec.resources,
+                cgroup_parent: spec.pod.cgroup_parent.clone(),
+                was_running: *is_running,
+                next: now + wait,
+                wait,
+            };
             self.missed.insert(id.clone(), missed);
         }
         found
@@ -105,7 +127,7 @@ mod tests {
 
     /// Looks at one moment; what each finds, and `None` where it was not looked.
     #[test]
-    fn what_is_updated_or_made_anew_or_could_not_be_looked_for_is_looked_for_at_once() {
+    fn what_is_started_updated_or_made_anew_or_could_not_be_looked_for_is_looked_for_at_once() {
         let (mut lookups, now) = (Lookups::default(), Instant::now());
         let mut look = |it: &Occupant, finds: Result<Option<()>, ()>| {
             let mut seen = None;
@@ -128,6 +150,10 @@ mod tests {
         assert_eq!([there, absent].map(|finds| look(&it, finds)), [there, absent].map(Some));
         assert_eq!(look(&it, there), None);
         Arc::make_mut(&mut it.spec).pod.cgroup_parent.push_str("/elsewhere");
+        assert_eq!(look(&it, absent), Some(absent));
+        it.is_running = false;
+        assert_eq!([absent, there].map(|finds| look(&it, finds)), [Some(absent), None]);
+        it.is_running = true;
         assert_eq!(look(&it, absent), Some(absent));
         assert_eq!(look(&occupant("server", 1, "def"), there), Some(there));
         lookups.retain(|id| id != "abc");

@@ -99,8 +99,9 @@ impl Syncer {
     pub(crate) async fn sync(&self) -> Result<(), RuntimeError> {
         let _turn = self.turn.lock().await;
         let asked = self.inbox.ask(Event::SyncStarted).await;
-        let Some(Answer::SyncBasis { basis, known }) = asked else { return Ok(()) };
-        let containers = self.view(&known).await.inspect_err(|_| self.metrics.failed("sync"))?;
+        let Some(Answer::SyncBasis { basis, known, placed }) = asked else { return Ok(()) };
+        let viewed = self.view(&known, &placed).await;
+        let containers = viewed.inspect_err(|_| self.metrics.failed("sync"))?;
         let synced = self.inbox.ask(Event::Synced(RuntimeView { basis, containers })).await;
         if let Some(Answer::Synced { is_partial }) = synced {
             self.health.set_synced(is_partial);
@@ -113,8 +114,8 @@ impl Syncer {
     async fn read_back(&self) -> Result<Vec<NotInPlace>, RuntimeError> {
         let _turn = self.turn.lock().await;
         let asked = self.inbox.ask(Event::SyncStarted).await;
-        let Some(Answer::SyncBasis { basis, .. }) = asked else { return Ok(Vec::new()) };
-        let containers = self.view(&BTreeSet::new()).await?;
+        let Some(Answer::SyncBasis { basis, placed, .. }) = asked else { return Ok(Vec::new()) };
+        let containers = self.view(&BTreeSet::new(), &placed).await?;
         let view = RuntimeView { basis, containers };
         match self.inbox.ask(Event::ReadBack(view)).await {
             Some(Answer::NotInPlace(found)) => Ok(found),
@@ -156,7 +157,12 @@ impl Syncer {
         Some(report)
     }
 
-    async fn view(&self, known: &BTreeSet<String>) -> Result<BTreeMap<String, Seen>, RuntimeError> {
+    /// What runs. Not described are containers of which all is known, nor the pods of those that the state has placed: after a restart these are nearly all.
+    async fn view(
+        &self,
+        known: &BTreeSet<String>,
+        placed: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, Seen>, RuntimeError> {
         let listed = self.runtime.list().await?;
         // A container that the runtime has lost sight of may still run, so it keeps what it has.
         let is_alive = |it: &ListedContainer| it.state != ContainerState::Exited;
@@ -166,7 +172,8 @@ impl Syncer {
             .filter(|it| is_alive(it) && is_clear(it) && !known.contains(&it.id))
             .cloned()
             .collect();
-        let pods = self.pods(&unknown).await?;
+        let new = unknown.iter().filter(|it| !placed.contains(&it.id));
+        let pods = self.pods(new.map(|it| it.pod_id.clone()).collect()).await?;
         let described = futures::stream::iter(unknown)
             .map(|it| {
                 let (syncer, pod) = (self.clone(), pods.get(&it.pod_id).cloned());
@@ -211,12 +218,11 @@ impl Syncer {
         }
     }
 
-    /// The pods of these containers, as far as the runtime describes them.
+    /// These pods, as far as the runtime describes them.
     async fn pods(
         &self,
-        containers: &[ListedContainer],
+        ids: BTreeSet<String>,
     ) -> Result<BTreeMap<String, PodDetails>, RuntimeError> {
-        let ids: BTreeSet<String> = containers.iter().map(|it| it.pod_id.clone()).collect();
         let mut asked = futures::stream::iter(ids)
             .map(|id| {
                 let runtime = Arc::clone(&self.runtime);
@@ -335,6 +341,16 @@ mod tests {
 
     /// What the state is told of the containers of a runtime, of which it knows `known`; or why nothing.
     async fn check(runtime: ModelRuntime, known: &[&str], expected: Expect) {
+        check_placed(runtime, known, &[], expected).await;
+    }
+
+    /// The same where it has placed `placed`.
+    async fn check_placed(
+        runtime: ModelRuntime,
+        known: &[&str],
+        placed: &[&str],
+        expected: Expect,
+    ) {
         let (inbox, _events) = inbox(1);
         let syncer = Syncer {
             runtime: Arc::new(runtime),
@@ -344,13 +360,18 @@ mod tests {
             health: Arc::default(),
             turn: Arc::default(),
         };
-        let known = known.iter().map(|it| (*it).to_owned()).collect();
-        let told = match syncer.view(&known).await {
+        let ids = |ids: &[&str]| ids.iter().map(|it| (*it).to_owned()).collect();
+        let told = match syncer.view(&ids(known), &ids(placed)).await {
             Ok(view) => {
                 let line = |(id, seen): (&String, &Seen)| {
                     let Seen { is_alive, is_running, details, .. } = seen;
+                    let pod = details.as_ref().map(|it| &it.container.pod.name);
+                    let pod = pod.filter(|pod| !pod.is_empty());
+                    let pod = pod.map(|pod| format!(" with its pod {pod}")).unwrap_or_default();
                     let details = details.is_some();
-                    format!("{id}: alive {is_alive}, running {is_running}, described {details}\n")
+                    format!(
+                        "{id}: alive {is_alive}, running {is_running}, described {details}{pod}\n"
+                    )
                 };
                 view.iter().map(line).collect()
             }
@@ -397,8 +418,8 @@ mod tests {
             ModelRuntime::with(&all),
             &[],
             expect![[r#"
-                a: alive true, running false, described true
-                b: alive true, running true, described true
+                a: alive true, running false, described true with its pod pod-a
+                b: alive true, running true, described true with its pod pod-b
                 c: alive false, running false, described false
                 d: alive true, running false, described false
             "#]],
@@ -417,6 +438,24 @@ mod tests {
         .await;
     }
 
+    /// After a restart the journal tells of pods, and only the runtime what it told each container.
+    #[tokio::test]
+    async fn pods_of_containers_that_are_placed_are_not_described() {
+        use ContainerState::{Created, Exited, Running};
+        check_placed(
+            ModelRuntime::with(&[("a", Created), ("b", Running), ("c", Running), ("d", Exited)]),
+            &["b"],
+            &["a", "b", "d"],
+            expect![[r#"
+                a: alive true, running false, described true
+                b: alive true, running true, described false
+                c: alive true, running true, described true with its pod pod-c
+                d: alive false, running false, described false
+            "#]],
+        )
+        .await;
+    }
+
     #[tokio::test]
     async fn one_that_cannot_be_described_hides_no_other() {
         let running = [("a", ContainerState::Running), ("b", ContainerState::Running)];
@@ -427,7 +466,7 @@ mod tests {
             &[],
             expect![[r#"
                 a: alive false, running true, described false
-                b: alive true, running true, described true
+                b: alive true, running true, described true with its pod pod-b
             "#]],
         )
         .await;
@@ -440,7 +479,7 @@ mod tests {
             &[],
             expect![[r#"
                 a: alive true, running true, described false
-                b: alive true, running true, described true
+                b: alive true, running true, described true with its pod pod-b
             "#]],
         )
         .await;

@@ -42,7 +42,7 @@ pub use partition::{
 };
 pub use patience::{Notice, Patience, REPAIRS_MAX, REPAIRS_WITHIN, TRUCE};
 pub use pinning::{DesiredState, ObservedState};
-pub use plan::{Pass, Plan, Write, plan_pinnings, render_plan};
+pub use plan::{Pass, Plan, Write, is_in_place, plan_pinnings, render_plan};
 pub use reclaim::{
     NO_RECLAIM_CLASS, Reclaim, ReclaimClass, ReclaimMember, ReclaimTurn, StallSeen,
     demotion_setting, next_slice, plan_reclaims,

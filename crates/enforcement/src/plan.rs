@@ -85,21 +85,34 @@ fn must_wait(write: &Write, others: &[&Write]) -> bool {
 }
 
 /// Moves every container of `desired` from where it was observed to where it should be. Containers that are only observed, and empty
-/// sets of those that are desired, are left alone.
+/// sets of those that are desired, are left alone. Those that [`is_in_place`] names add nothing, so `desired` may as well lack them.
 pub fn plan_pinnings(desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut writes = Vec::new();
     let left = left_by_moves(desired, observed);
-    for (container, new) in desired.iter().filter(|(_, new)| **new != Pinning::default()) {
+    for (container, new) in desired {
         let old = observed.get(container);
-        if old.is_some_and(|old| is_right(old, new)) {
-            continue;
+        if !is_in_place(old, new) {
+            writes.extend(writes_for(container, old, new, &left));
         }
-        writes.extend(writes_for(container, old, new, &left));
     }
     // Stable: by container id inside a group.
-    writes.sort_by_key(|write| write.pass);
+    if !writes.is_sorted_by_key(|write| write.pass) {
+        writes.sort_by_key(|write| write.pass);
+    }
     let plan = Plan { writes };
-    Plan { writes: plan.groups().into_iter().flatten().cloned().collect() }
+    // Only moves come in more than one group.
+    match plan.writes.iter().filter(|write| write.pass == Pass::Move).count() {
+        0 | 1 => plan,
+        _ => Plan { writes: plan.groups().into_iter().flatten().cloned().collect() },
+    }
+}
+
+/// Whether nothing is to be written of a container that was observed like that.
+pub fn is_in_place(observed: Option<&Pinning>, desired: &Pinning) -> bool {
+    match observed {
+        Some(observed) => is_right(observed, desired),
+        None => *desired == Pinning::default(),
+    }
 }
 
 /// CPUs that a container keeps until it is moved.
@@ -301,6 +314,26 @@ mod tests {
                 now.insert(write.container, write.new);
             }
             prop_assert!(plan_pinnings(&desired, &now).is_empty());
+        }
+
+        #[test]
+        fn containers_that_are_in_place_change_no_plan(
+            sets in prop::collection::vec((0u8..16, prop::option::of(0u8..16)), 1..8),
+        ) {
+            let pinning = |bits: u8| Pinning {
+                cpus: (0..3).filter(|cpu| bits & 1 << cpu != 0).map(bayplan_types::CpuId).collect(),
+                mems: if bits & 8 == 0 { NodeSet::new() } else { "0".parse().unwrap() },
+            };
+            let (mut desired, mut observed) = (DesiredState::new(), ObservedState::new());
+            for (number, (wanted, seen)) in sets.into_iter().enumerate() {
+                desired.insert(format!("c{number}"), pinning(wanted));
+                observed.extend(seen.map(|seen| (format!("c{number}"), pinning(seen))));
+            }
+            let all = plan_pinnings(&desired, &observed);
+            desired.retain(|container, wanted| !is_in_place(observed.get(container), wanted));
+            prop_assert_eq!(&plan_pinnings(&desired, &observed), &all);
+            let grouped: Vec<Write> = all.groups().into_iter().flatten().cloned().collect();
+            prop_assert_eq!(grouped, all.writes);
         }
     }
 }

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use bayplan_allocator::{
     Allocation, ContainerId, Demand, Offer, Part, Refusal, Relocation, Request, offer,
 };
-use bayplan_enforcement::plan_pinnings;
 use bayplan_rebalance::Knob;
 use bayplan_types::Bytes;
 
@@ -114,8 +113,7 @@ impl NodeState {
     /// Nothing is under way, as far as is known.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_settled = |it: &Container| it.is_settled();
-        self.containers.values().all(is_settled)
-            && plan_pinnings(&self.desired(), &self.observed).is_empty()
+        self.containers.values().all(is_settled) && self.are_all_in_place()
     }
 
     /// Containers that may be moved, with what they ask for.

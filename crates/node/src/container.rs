@@ -43,6 +43,8 @@ impl Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) spec: Arc<NewContainer>,
+    /// Its pod, by [`Owner::pod`](bayplan_allocator::Owner::pod): the containers of a pod are looked for often, and its names make that slow.
+    pub(crate) pod: u64,
     pub(crate) runtime_id: Option<String>,
     pub(crate) phase: Phase,
     pub(crate) decision: Decision,

@@ -203,7 +203,7 @@ pub struct Seen {
 /// What an unknown container must tell before it can be adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenDetails {
-    /// Pod and resources.
+    /// Pod and resources. The pod of a container that the state has may be lacking.
     pub container: NewContainer,
     /// Where the kernel or, failing that, the runtime says it runs; empty CPUs: everywhere.
     pub pinning: Pinning,
@@ -233,6 +233,8 @@ pub enum Answer {
         basis: u64,
         /// Runtime ids of containers with a known pinning and known resources.
         known: BTreeSet<String>,
+        /// Runtime ids of all containers that it has: their pods it knows.
+        placed: BTreeSet<String>,
     },
     /// To `ConfigChanged`, `ConfigTakenBack` and `PreviewConfig`: containers that are elsewhere.
     Shifts(Vec<Shift>),

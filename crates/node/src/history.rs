@@ -5,6 +5,7 @@
 //! oldest entries go in time, every segment has an opening: the machine, the configuration, and every container that is there.
 
 mod proposal;
+mod told;
 
 use std::ops::Not;
 
@@ -18,6 +19,7 @@ use crate::record::{AllocationForm, ContainerForm, ResourcesForm};
 
 pub use crate::place::Place;
 pub use proposal::{CulpritForm, FindingForm, ProposalForm, VerdictForm, past_proposals};
+pub use told::news;
 
 /// The directory of the history below the state directory.
 pub const HISTORY_DIR: &str = "history";
@@ -334,28 +336,4 @@ pub fn parse_entries(records: &[String]) -> (Vec<Entry>, usize) {
     let parsed = records.iter().map(|record| serde_json::from_str(record));
     let (entries, strange): (Vec<_>, Vec<_>) = parsed.partition(Result::is_ok);
     (entries.into_iter().flatten().collect(), strange.len())
-}
-
-/// The part of an opening that a segment does not tell already, so that a daemon that is started often does not fill its history with
-/// what has not changed.
-pub fn news(opening: Vec<Entry>, told: &[Entry]) -> Vec<Entry> {
-    let machine = told.iter().rev().find_map(|entry| entry.machine.as_ref());
-    let is_told = |entry: &Entry| match (&entry.machine, entry.kind, &entry.who) {
-        (Some(it), ..) => machine == Some(it),
-        (None, Kind::Held, Some(who)) => is_described(who, told),
-        _ => false,
-    };
-    opening.into_iter().filter(|entry| !is_told(entry)).collect()
-}
-
-/// Whether the last that is told of a container with this id is told of this one, and is not its end.
-fn is_described(who: &ContainerNames, told: &[Entry]) -> bool {
-    let names = |who: &ContainerNames| (who.full_name(), who.attempt);
-    let of_id = told.iter().rev().filter_map(|entry| Some((entry, entry.who.as_ref()?)));
-    let mut of_id = of_id.filter(|(_, other)| other.id == who.id);
-    let is_same = |(_, other): &(&Entry, &ContainerNames)| names(other) == names(who);
-    let Some(last) = of_id.next() else { return false };
-    let is_there = is_same(&last) && !matches!(last.0.kind, Kind::Ended | Kind::Refused);
-    let has_spec = |it: &(&Entry, &ContainerNames)| it.0.spec.is_some() && is_same(it);
-    is_there && (has_spec(&last) || of_id.any(|it| has_spec(&it)))
 }

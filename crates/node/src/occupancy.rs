@@ -96,6 +96,8 @@ pub struct Occupant {
     pub may_share_elsewhere: bool,
     /// Its exclusive CPUs are its pod's, and others of the pod may run on them.
     pub is_together: bool,
+    /// It was started.
+    pub is_running: bool,
 }
 
 impl Occupant {

@@ -168,12 +168,23 @@ impl Live {
     }
 }
 
+/// How the line of a container begins.
+const PLACED: &str = r#"{"record":"placed","#;
+
+/// Most lines, and the longest, are of containers. Where the tag comes first, what follows is read at once and not put aside until the tag is found.
+fn parse_record(line: &str) -> serde_json::Result<Record> {
+    match line.starts_with(PLACED) {
+        true => serde_json::from_str(line).map(Record::Placed),
+        false => serde_json::from_str(line),
+    }
+}
+
 /// Plays records; a line that cannot be read is skipped and counted.
 pub fn replay<'a>(lines: impl IntoIterator<Item = &'a String>) -> Live {
     let mut live = Live::default();
     let mut texts = BTreeMap::new();
     for line in lines {
-        match serde_json::from_str::<Record>(line) {
+        match parse_record(line) {
             Ok(Record::Machine { version, fingerprint, is_partial, group_types })
                 if version <= RECORD_VERSION =>
             {

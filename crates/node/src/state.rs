@@ -14,6 +14,7 @@
 //! so that the next plan repeats it.
 
 mod admission;
+mod affected;
 mod ceilings;
 mod claims;
 mod cold_start;
@@ -55,7 +56,7 @@ pub use zones::{NodeZones, PodCpus};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bayplan_allocator::{ContainerId, Ledger, Pools};
+use bayplan_allocator::{Allocation, ContainerId, Ledger, Pools};
 use bayplan_enforcement::ObservedState;
 use bayplan_topology::Device;
 use bayplan_types::{CpuSet, Pinning};
@@ -112,6 +113,8 @@ pub struct NodeState {
     /// created until it is removed; it will not be started.
     pub(crate) unstarted: BTreeSet<String>,
     pub(crate) observed: ObservedState,
+    /// Since the last plan nothing has happened that may have moved a container, so that each is where it was told to be.
+    is_all_told: bool,
     /// What each container had before it was told what it was told last, by the runtime's id.
     before: ObservedState,
     /// What those have of which the last update failed: not what they were told.
@@ -162,6 +165,7 @@ impl NodeState {
             ended: BTreeMap::new(),
             unstarted: BTreeSet::new(),
             observed: ObservedState::new(),
+            is_all_told: false,
             before: ObservedState::new(),
             held: ObservedState::new(),
             unsettled: BTreeSet::new(),
@@ -210,6 +214,19 @@ impl NodeState {
     /// What the containers hold.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// All containers with what they hold. Both maps are in the order of ids, so none is looked up.
+    pub(crate) fn held_containers(
+        &self,
+    ) -> impl Iterator<Item = (ContainerId, &Container, &Allocation)> {
+        let mut held = self.ledger.allocations().peekable();
+        self.containers.iter().filter_map(move |(id, container)| {
+            // What groups hold lies between.
+            while held.next_if(|(other, _)| other < id).is_some() {}
+            let (_, allocation) = held.next_if(|(other, _)| other == id)?;
+            Some((*id, container, allocation))
+        })
     }
 
     /// Whether an operator has stopped the rebalancer.

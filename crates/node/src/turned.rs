@@ -82,6 +82,11 @@ impl Turned {
         turns.map(|it| it.step).max().unwrap_or(0)
     }
 
+    /// Whether something is turned on a container.
+    pub(crate) fn is_about(&self, target: ContainerId) -> bool {
+        self.0.values().any(|it| it.target == target)
+    }
+
     /// CPUs that a container is to leave.
     pub(crate) fn left_by(&self, target: ContainerId) -> CpuSet {
         let leave = self.0.values().filter(|it| it.target == target).map(|it| &it.leave);

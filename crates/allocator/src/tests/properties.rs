@@ -388,6 +388,17 @@ fn check_zones(ledger: &Ledger) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Those that only share have the CPUs of all others of their pool that do.
+fn check_shared(ledger: &Ledger) -> Result<(), TestCaseError> {
+    let mut of_pools = BTreeMap::new();
+    for (id, held) in ledger.allocations().filter(|(_, it)| it.only_shares()) {
+        let cpus = ledger.cpus_of(held);
+        let of_pool = of_pools.entry(held.pool).or_insert_with(|| cpus.clone());
+        prop_assert_eq!(&*of_pool, &cpus, "{}", id);
+    }
+    Ok(())
+}
+
 fn check_history(line: &str, reserved: &str, ops: Vec<Op>) -> Result<(), TestCaseError> {
     let ledger = machine(line, reserved).unwrap();
     let initial = ledger.holdings().clone();
@@ -398,6 +409,7 @@ fn check_history(line: &str, reserved: &str, ops: Vec<Op>) -> Result<(), TestCas
         played.step(step, op)?;
         prop_assert_eq!(check_ledger(&played.ledger), Vec::<String>::new());
         check_room(&played.ledger, &before)?;
+        check_shared(&played.ledger)?;
     }
     check_zones(&played.ledger)?;
     // Groups go after their members.

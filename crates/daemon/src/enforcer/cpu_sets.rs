@@ -20,9 +20,13 @@ use bayplan_types::Pinning;
 use tokio::time::Instant;
 
 use crate::enforcer::calls::RuntimeCalls;
+use crate::lookups::Lookups;
 
 const CPUS: &str = "cpuset.cpus";
 const MEMS: &str = "cpuset.mems";
+
+/// How long a group that is missing is not looked for again, at first and at most.
+const WAITS: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(32)];
 
 /// What came of looking once.
 #[derive(Debug, Default)]
@@ -40,11 +44,13 @@ pub(super) struct SetsOutcome {
 }
 
 /// What is kept from one look to the next.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct CpuSets {
     patience: Patience,
     /// Each container's group, by the runtime's id.
     dirs: BTreeMap<String, String>,
+    /// Containers without one.
+    lookups: Lookups<Duration>,
     /// A group was found with sets that were not looked at yet.
     has_unseen: bool,
     /// Files may be written where the runtime is told in vain.
@@ -60,6 +66,20 @@ struct Asked {
     wanted: String,
     /// That was to be seen before.
     was_right: bool,
+}
+
+impl Default for CpuSets {
+    fn default() -> CpuSets {
+        let [wait_first, wait_max] = WAITS;
+        CpuSets {
+            patience: Patience::default(),
+            dirs: BTreeMap::new(),
+            lookups: Lookups::new(wait_first, wait_max),
+            has_unseen: false,
+            may_write: false,
+            asked: BTreeMap::new(),
+        }
+    }
 }
 
 impl CpuSets {
@@ -106,9 +126,10 @@ impl CpuSets {
         self.dirs.values()
     }
 
-    /// All that is left to other programs is repaired with the next look.
+    /// All that is left to other programs is repaired with the next look, and all groups are looked for.
     pub(super) fn insist(&mut self) {
         self.patience.insist();
+        self.lookups.retain(|_| false);
     }
 
     /// Sets that are left to another program.
@@ -116,20 +137,25 @@ impl CpuSets {
         self.patience.contested().count()
     }
 
-    /// Finds containers with sets that can be looked at. A container's group stays where it is as long as the container lives.
-    pub(super) fn find(&mut self, kernel: &mut dyn Kernel, occupancy: &Occupancy) {
+    /// Finds containers with sets that can be looked at. A container's group stays where it is as long as the container lives. `now` only ever grows.
+    pub(super) fn find(&mut self, kernel: &mut dyn Kernel, occupancy: &Occupancy, now: Duration) {
         let watched = |it: &&Occupant| !occupancy.is_restored && has_sets(it);
         let occupants: Vec<&Occupant> = occupancy.occupants.iter().filter(watched).collect();
         let ids: BTreeSet<&str> = occupants.iter().map(|it| it.runtime_id.as_str()).collect();
         self.dirs.retain(|id, _| ids.contains(id.as_str()));
-        for Occupant { runtime_id, spec, .. } in occupants {
-            if !self.dirs.contains_key(runtime_id) {
-                // Where it cannot be looked for, or is not there yet, it is looked for again.
-                let found = find_cpuset_group(kernel, &spec.pod.cgroup_parent, runtime_id);
-                let found = found.ok().flatten();
-                self.has_unseen |= found.is_some();
-                self.dirs.extend(found.map(|dir| (runtime_id.clone(), dir)));
+        self.lookups.retain(|id| ids.contains(id));
+        for occupant in occupants {
+            let Occupant { runtime_id, spec, .. } = occupant;
+            if self.dirs.contains_key(runtime_id) {
+                continue;
             }
+            let parent = &spec.pod.cgroup_parent;
+            let found = self.lookups.look(occupant, now, || {
+                // Where it cannot be looked for, it is looked for again.
+                find_cpuset_group(kernel, parent, runtime_id)
+            });
+            self.has_unseen |= found.is_some();
+            self.dirs.extend(found.map(|dir| (runtime_id.clone(), dir)));
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use bayplan_host::disk::{Operation, SoundDisk};
 use bayplan_host::history::{parse_history, segments};
-use bayplan_node::history::{ContainerNames, Kind, MachineForm, NodeForm};
+use bayplan_node::history::{ContainerNames, Kind, MachineForm, NodeForm, parse_entries};
 use bayplan_node::mode::Mode;
 
 use super::*;

@@ -44,6 +44,7 @@ pub(crate) fn occupant(name: &str, attempt: u32, runtime_id: &str) -> Occupant {
         is_claimed: false,
         may_share_elsewhere: false,
         is_together: false,
+        is_running: true,
     }
 }
 

@@ -155,6 +155,7 @@ fn occupant(id: u64, name: &str, qos: QosClass, cpus: &str) -> Occupant {
         is_claimed: false,
         may_share_elsewhere: false,
         is_together: false,
+        is_running: true,
     }
 }
 

@@ -39,3 +39,20 @@ fn records_of_a_newer_version_are_counted_and_the_rest_is_used() {
     assert_eq!((live.unreadable, live.containers.len()), (2, 2));
     assert_eq!(live.fingerprint, None);
 }
+
+#[test]
+fn a_container_is_read_the_same_wherever_its_tag_stands() {
+    let damaged = FIRST.replace("\"decision\":", "\"decided\":");
+    let strange = ["{\"record\":\"placed\",", "{\"record\":\"placed\",\"id\":3}"];
+    let strange = strange.map(str::to_owned);
+    for line in lines(FIRST).into_iter().chain(lines(&damaged)).chain(strange) {
+        let found = parse_record(&line).ok();
+        assert_eq!(found, serde_json::from_str::<Record>(&line).ok(), "{line}");
+        let moved = line.strip_prefix(PLACED).and_then(|rest| rest.strip_suffix('}'));
+        if let Some(rest) = moved {
+            let last = format!("{{{rest},\"record\":\"placed\"}}");
+            assert_eq!(parse_record(&last).ok(), found, "{last}");
+        }
+    }
+    assert!(lines(FIRST).iter().any(|line| line.starts_with(PLACED)));
+}

@@ -256,6 +256,7 @@ impl NodeState {
         let claim = self.claim_of(id, &spec);
         spec.keeps_chosen = !claim.cpus.is_empty();
         let container = Container {
+            pod: spec.pod.owner().pod,
             spec: Arc::new(spec),
             runtime_id,
             phase,

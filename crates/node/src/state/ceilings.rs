@@ -133,7 +133,8 @@ impl NodeState {
     /// CPUs that are left idle for containers, and those that are closed to other owners beside these.
     pub fn kept_by_all(&self) -> (CpuSet, CpuSet) {
         let (mut idle, mut closed) = (CpuSet::new(), CpuSet::new());
-        for (_, it) in self.ledger.allocations() {
+        let keeps = |it: &Allocation| !it.idle.is_empty() || it.terms.closes.is_some();
+        for (_, it) in self.ledger.allocations().filter(|(_, it)| keeps(it)) {
             idle.union_with(&it.idle);
             closed.union_with(&self.ledger.kept_by(it));
         }

@@ -87,6 +87,9 @@ impl NodeState {
 
     /// Ends the cold starts that have lasted long enough.
     pub(crate) fn end_cold_starts(&mut self, now: Timestamp, step: &mut Step) {
+        if self.next_warming().is_none() {
+            return;
+        }
         self.bound_cold_starts(now);
         if self.next_warming().is_none_or(|it| it > now) {
             return;

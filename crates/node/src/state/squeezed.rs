@@ -1,6 +1,8 @@
 //! Containers that share CPUs and have fewer of them because a neighbour came or grew. In: the writes of a step. Out: an entry in the history of each of them, and a
 //! word in its decision for `explain`.
 
+use std::collections::BTreeSet;
+
 use bayplan_allocator::ContainerId;
 use bayplan_types::Pinning;
 
@@ -25,6 +27,8 @@ impl NodeState {
                 Some((id, write.old.clone()?, write.new.clone()))
             })
             .collect();
+        let moved = step.history.iter().filter(|entry| entry.kind == Kind::Moved);
+        let moved: BTreeSet<u64> = moved.filter_map(|entry| entry.who.as_ref()?.id).collect();
         for (id, old, new) in changed {
             let shares = self.ledger.allocation(id).is_some_and(|it| it.exclusive.is_empty());
             if !shares || old.cpus.is_empty() || new.cpus.is_empty() || old.cpus == new.cpus {
@@ -37,17 +41,13 @@ impl NodeState {
                 }
                 continue;
             };
-            let has_moved = step.history.iter().any(|entry| {
-                entry.kind == Kind::Moved
-                    && entry.who.as_ref().is_some_and(|it| it.id == Some(id.0))
-            });
             let name = format!("{}/{}/{}", came.namespace, came.pod, came.container);
             let why = format!("because of {name}");
             if let Some(container) = self.containers.get_mut(&id) {
                 let told = format!("{} to {} {why}", old.cpus, new.cpus);
                 container.decision.note_squeeze(Some(&told));
             }
-            if !has_moved {
+            if !moved.contains(&id.0) {
                 let Some(held) = self.ledger.allocation(id) else { continue };
                 let before = self.place_of(held, old);
                 self.emit(Change::Squeezed { id, before, why }, step);

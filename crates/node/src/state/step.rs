@@ -23,17 +23,22 @@ impl NodeState {
                 | Event::ToldInDoubt(_)
         ) || matches!(&event, Event::Colocate(it) if it.lent != self.colocation.lent);
         let is_creation_over = matches!(event, Event::CreateEnded(..));
+        let affected = self.affected_by(&event).filter(|_| self.is_all_told);
+        self.is_all_told = affected.is_some();
         let mut step = match self.not_yet(&event) {
             Some(answer) => Step::new(answer),
             None => self.take(event, now),
         };
         self.settle_pods(now, &mut step);
-        self.settle_claims(now, &mut step);
+        // Containers that come or go have records.
+        if affected.is_none() || !step.records.is_empty() {
+            self.settle_claims(now, &mut step);
+        }
         self.settle_groups(&mut step);
         self.end_cold_starts(now, &mut step);
         // A failed write is repeated with the next change or after the next sync: at once it would fail again.
         if self.ledger.version() != version || !step.records.is_empty() || has_observed {
-            self.plan(&mut step);
+            self.plan(affected.as_ref(), &mut step);
             self.note_squeezed(&mut step);
             self.note_files(&mut step);
         }
@@ -104,9 +109,11 @@ impl NodeState {
             Event::ConfigTakenBack(config, why) => self.config_taken_back(*config, why, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),
             Event::PreviewStatus(config) => self.preview_status(*config, now),
-            Event::SyncStarted => {
-                Step::new(Answer::SyncBasis { basis: self.steps, known: self.well_known() })
-            }
+            Event::SyncStarted => Step::new(Answer::SyncBasis {
+                basis: self.steps,
+                known: self.well_known(),
+                placed: self.by_runtime_id.keys().cloned().collect(),
+            }),
             Event::Synced(view) => self.synced(&view, now),
             Event::SetMode(mode) => self.set_mode(mode, now),
             Event::PlanMode(mode) => Step::new(Answer::ModePlan(Box::new(self.plan_mode(mode)))),

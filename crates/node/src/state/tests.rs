@@ -1,5 +1,6 @@
 //! The state of the node, driven by events: tables by subject, and random histories on random machines.
 
+mod affected;
 mod allowed;
 mod annotations;
 mod any_groups;
@@ -38,7 +39,7 @@ use std::sync::Arc;
 
 use bayplan_allocator::policy::{Policy, pools};
 use bayplan_allocator::{Part, check_ledger};
-use bayplan_enforcement::{Pass, Write};
+use bayplan_enforcement::{Pass, Write, is_in_place};
 use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
 use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu, QosClass};

@@ -40,10 +40,8 @@ impl NodeState {
     /// The containers of a pod; `newcomer` is one that is not placed yet, or what one is to be.
     fn members<'a>(&'a self, pod: u64, newcomer: Option<Member<'a>>) -> Vec<Member<'a>> {
         let is_other = |id: ContainerId| newcomer.is_none_or(|(newcomer, _)| newcomer != id);
-        let others = self.containers.iter().filter(|(id, _)| is_other(**id));
-        let of_pod =
-            others.map(|(id, it)| (*id, &*it.spec)).filter(|(_, it)| it.pod.owner().pod == pod);
-        of_pod.chain(newcomer).collect()
+        let of_pod = self.containers.iter().filter(|(id, it)| it.pod == pod && is_other(**id));
+        of_pod.map(|(id, it)| (*id, &*it.spec)).chain(newcomer).collect()
     }
 
     /// Whether a resize may concern others of the pod, or what the pod has together.

@@ -80,8 +80,13 @@ impl NodeState {
         id: ContainerId,
         allocation: &Allocation,
     ) -> Result<NodeSet, NoHome> {
+        self.home_near(id, &self.cpus_of(id, allocation))
+    }
+
+    /// The same of a container that runs on these CPUs.
+    pub(super) fn home_near(&self, id: ContainerId, cpus: &CpuSet) -> Result<NodeSet, NoHome> {
         let request = || Some(self.request(id, &self.containers.get(&id)?.spec).0);
-        self.ledger.home_of(id, &self.cpus_of(id, allocation), request)
+        self.ledger.home_of(id, cpus, request)
     }
 
     /// What of it holds: nothing while the rebalancer is paused or everything is given back.

@@ -74,10 +74,8 @@ impl NodeState {
     /// How many containers hold each class of CPUs, by QoS class.
     pub fn container_counts(&self) -> BTreeMap<(CpuClass, Option<QosClass>), usize> {
         let mut counts = BTreeMap::new();
-        for (id, container) in &self.containers {
-            if let Some(allocation) = self.ledger.allocation(*id) {
-                *counts.entry((allocation.class(), container.spec.pod.qos)).or_default() += 1;
-            }
+        for (_, container, held) in self.held_containers() {
+            *counts.entry((held.class(), container.spec.pod.qos)).or_default() += 1;
         }
         counts
     }

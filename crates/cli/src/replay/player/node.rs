@@ -114,7 +114,7 @@ impl Player<'_> {
     pub(super) fn look(&mut self, found: Vec<(usize, SeenDetails)>) {
         self.due = None;
         let (answer, _) = self.step(Event::SyncStarted, None);
-        let Answer::SyncBasis { basis, known } = answer else { return };
+        let Answer::SyncBasis { basis, known, .. } = answer else { return };
         let places = self.places();
         let mut found: BTreeMap<usize, SeenDetails> = found.into_iter().collect();
         let held = self.containers.iter().enumerate().filter(|(_, container)| container.is_held);

@@ -31,6 +31,7 @@ fn occupant() -> Occupant {
         is_claimed: false,
         may_share_elsewhere: false,
         is_together: false,
+        is_running: true,
     }
 }
 
@@ -99,7 +100,7 @@ impl Story {
     fn look(&mut self, what: &str) {
         self.now += Duration::from_secs(1);
         let before = self.kernel.written.len();
-        self.sets.find(&mut self.kernel, &self.occupancy);
+        self.sets.find(&mut self.kernel, &self.occupancy, self.now);
         let done = self.sets.look(&mut self.kernel, &self.occupancy, &self.calls, self.now);
         self.lines += &format!("{what}:");
         for (id, Pinning { cpus, mems }) in done.found {
@@ -127,11 +128,11 @@ impl Story {
 #[test]
 fn a_group_that_was_found_is_to_be_looked_at() {
     let mut story = Story::new();
-    story.sets.find(&mut story.kernel, &story.occupancy);
+    story.sets.find(&mut story.kernel, &story.occupancy, story.now);
     assert!(story.sets.has_unseen());
     story.look("at first");
     assert!(!story.sets.has_unseen());
-    story.sets.find(&mut story.kernel, &story.occupancy);
+    story.sets.find(&mut story.kernel, &story.occupancy, story.now);
     assert!(!story.sets.has_unseen());
 }
 
@@ -283,4 +284,53 @@ fn groups_of_version_1_are_looked_at_too() {
         changed: tell the runtime of id, which has 0-7 and 0; counted
         gone:
     "#]]);
+}
+
+/// The seconds in which a group that comes then is found, of a container that is started then.
+fn check_found(comes: u64, starts: u64, expected: u64) {
+    let mut story = Story { kernel: FakeKernel::new(&[]), ..Story::new() };
+    let found = (0..120).find(|second| {
+        if *second == comes {
+            story.kernel = kernel(GROUP);
+        }
+        story.occupancy.occupants[0].is_running = *second >= starts;
+        story.sets.find(&mut story.kernel, &story.occupancy, Duration::from_secs(*second));
+        story.sets.directories().next().is_some()
+    });
+    assert_eq!(found, Some(expected), "comes {comes}, starts {starts}");
+}
+
+#[test]
+fn a_missing_group_is_looked_for_when_the_container_starts_and_else_less_and_less_often() {
+    for (comes, starts, expected) in [
+        // It runs from the first look on: looks of its own after 0.25, 0.5, 1, 2 ... seconds, as far as there is a look.
+        (0, 0, 0),
+        (1, 0, 1),
+        (3, 0, 3),
+        (4, 0, 5),
+        (6, 0, 9),
+        (10, 0, 17),
+        (18, 0, 33),
+        (34, 0, 65),
+        (66, 0, 97),
+        // As soon as it runs, and from then on as often as at first.
+        (20, 20, 20),
+        (20, 30, 30),
+        (31, 30, 31),
+        (34, 30, 35),
+    ] {
+        check_found(comes, starts, expected);
+    }
+}
+
+#[test]
+fn a_missing_group_is_looked_for_when_an_operator_insists() {
+    let mut story = Story { kernel: FakeKernel::new(&[]), ..Story::new() };
+    story.look("it is missing");
+    story.kernel = kernel(GROUP);
+    for expected in [0, 1] {
+        story.sets.find(&mut story.kernel, &story.occupancy, story.now);
+        assert_eq!(story.sets.directories().count(), expected);
+        story.sets.insist();
+    }
 }

@@ -203,6 +203,7 @@ mod tests {
             is_claimed: false,
             may_share_elsewhere: false,
             is_together: false,
+            is_running: true,
         }
     }
 

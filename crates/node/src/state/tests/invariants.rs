@@ -23,6 +23,7 @@ impl World {
             prop_assert!(!cpus.is_empty() || is_left_alone, "{} is to run nowhere", id);
         }
         for (id, container) in &state.containers {
+            prop_assert_eq!(container.pod, container.spec.pod.owner().pod);
             if let Some(runtime_id) = &container.runtime_id {
                 prop_assert_eq!(state.by_runtime_id.get(runtime_id), Some(id));
             }
@@ -32,7 +33,21 @@ impl World {
             let owners = self.owners();
             prop_assert!(owners.is_subset(&self.owners), "{:?} {:?}", owners, self.owners);
         }
+        self.check_out_of_place()?;
         self.check_pinnings()
+    }
+
+    /// What is found pool by pool is what each container by itself says: of those that were told, and of all as if none had been.
+    fn check_out_of_place(&self) -> Result<(), TestCaseError> {
+        let untold = NodeState { observed: ObservedState::new(), ..self.state.clone() };
+        for state in [&self.state, &untold] {
+            let all = state.by_runtime_id.iter();
+            let all = all.filter_map(|(runtime_id, id)| Some((runtime_id, state.pinning(*id)?)));
+            let out = all.filter(|(id, it)| !is_in_place(state.observed.get(*id), it));
+            let out: Vec<(&String, Pinning)> = out.collect();
+            prop_assert_eq!(state.out_of_place().collect::<Vec<_>>(), out);
+        }
+        Ok(())
     }
 
     /// Every container that is known and had its last write carried out is where the ledger has it, and so on no CPUs of another. Cold starts end in

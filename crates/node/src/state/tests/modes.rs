@@ -167,7 +167,7 @@ fn check_read_back(seen: &str, is_described: bool, expected: Expect) {
     world.step(Event::SetMode(Mode::Restored));
     world.real.values_mut().for_each(|real| real.pinning.cpus = seen.parse().unwrap());
     let Answer::SyncBasis { .. } = world.step(Event::SyncStarted) else { panic!("no basis") };
-    world.basis = Some((world.state.steps, BTreeSet::new()));
+    world.basis = Some((world.state.steps, BTreeSet::new(), BTreeSet::new()));
     world.take_view();
     let mut view = world.view.take().unwrap();
     if !is_described {

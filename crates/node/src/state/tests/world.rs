@@ -54,7 +54,8 @@ pub(super) struct World {
     pub(super) wrong: BTreeSet<String>,
     /// Everything that was said.
     pub(super) notes: Vec<Note>,
-    pub(super) basis: Option<(u64, BTreeSet<String>)>,
+    /// How far the state was when it was asked last, which containers it knows, and which it has.
+    pub(super) basis: Option<(u64, BTreeSet<String>, BTreeSet<String>)>,
     pub(super) view: Option<RuntimeView>,
     pub(super) now: Timestamp,
     /// Pods that owned CPUs when draining began.
@@ -455,18 +456,21 @@ impl World {
     }
 
     pub(super) fn start_sync(&mut self) {
-        let Answer::SyncBasis { basis, known } = self.step(Event::SyncStarted) else {
+        let Answer::SyncBasis { basis, known, placed } = self.step(Event::SyncStarted) else {
             panic!("no basis")
         };
         self.view = None;
-        self.basis = Some((basis, known));
+        self.basis = Some((basis, known, placed));
     }
 
     pub(super) fn take_view(&mut self) {
-        let Some((basis, known)) = self.basis.take() else { return };
+        let Some((basis, known, placed)) = self.basis.take() else { return };
         let seen = |(id, real): (&String, &Real)| {
-            let details =
-                SeenDetails { container: real.spec.clone(), pinning: real.pinning.clone() };
+            let mut container = real.spec.clone();
+            if placed.contains(id) {
+                container.pod = Pod::default();
+            }
+            let details = SeenDetails { container, pinning: real.pinning.clone() };
             let seen = Seen {
                 pod_id: real.spec.pod.id.clone(),
                 name: real.spec.name.clone(),

@@ -70,6 +70,7 @@ pub(crate) fn occupant(
         is_claimed: false,
         may_share_elsewhere: false,
         is_together: false,
+        is_running: true,
     }
 }
 

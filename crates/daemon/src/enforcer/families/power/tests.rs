@@ -34,6 +34,7 @@ fn occupant(name: &str, cpus: &str, exclusive: &str, annotations: &[(&str, &str)
         is_claimed: false,
         may_share_elsewhere: false,
         is_together: false,
+        is_running: true,
     }
 }
 

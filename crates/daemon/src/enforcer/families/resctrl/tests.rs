@@ -79,6 +79,7 @@ impl Node {
                 is_claimed: false,
                 may_share_elsewhere: false,
                 is_together: false,
+                is_running: true,
             });
         }
         let state = tempfile::tempdir().unwrap();
