@@ -8,6 +8,7 @@ use expect_test::{Expect, expect};
 mod balance;
 mod balloons;
 mod control_plane;
+mod domains;
 mod dynamic_pools;
 mod faults;
 mod inside;
