@@ -1,0 +1,72 @@
+//! Koordinator's words about exclusive CPUs, by node and by pod, in our own tables: which CPUs containers of no group have.
+
+use super::*;
+
+const SPEC: &str = "scheduling.koordinator.sh/resource-spec";
+
+/// Where Guaranteed containers are that request so many CPUs, each with a word of its pod, on a node with these rules.
+#[track_caller]
+fn check_koordinator(
+    adjust: impl Fn(&mut RequestRules),
+    containers: &[(&str, &str)],
+    expected: Expect,
+) {
+    let mut node = started(N4C16, &[]);
+    adjust(&mut node.state.rules);
+    let mut told = String::new();
+    for (at, (cpus, word)) in containers.iter().enumerate() {
+        let (name, milli) = (format!("n/p{at}/c"), format!("{cpus}000"));
+        let words = [&name, &milli, "Guaranteed", *word].map(str::to_owned);
+        let words: Vec<&str> = words.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
+        told.push_str(&format!("{cpus} {word}: {}\n", node.create(&words)));
+    }
+    expected.assert_eq(&told);
+}
+
+/// Its siblings are idle, or used by others where the node says so (`lseSiblings: shared`). LSR leaves them to others.
+#[test]
+fn siblings_of_lse_are_idle_or_not() {
+    let lse = "koordinator.sh/qosClass=LSE";
+    let containers = [("1", lse), ("1", ""), ("1", "koordinator.sh/qosClass=LSR"), ("3", lse)];
+    check_koordinator(|_| {}, &containers, expect![[]]);
+    check_koordinator(|rules| rules.lse_uses_siblings = true, &containers, expect![[]]);
+}
+
+/// The node's strategy holds for pods that say nothing; of a pod that names one, its own.
+#[test]
+fn numa_nodes_are_filled_as_the_node_or_the_pod_says() {
+    let [most, least, evenly] = ["MostAllocated", "LeastAllocated", "DistributeEvenly"]
+        .map(|it| format!("bayplan.dev/numa-strategy={it}"));
+    let containers = [("2", ""), ("1", ""), ("1", &least), ("1", &most), ("6", ""), ("2", &evenly)];
+    check_koordinator(|_| {}, &containers, expect![[]]);
+    let least = |rules: &mut RequestRules| rules.wishes.place.is_balanced = true;
+    check_koordinator(least, &containers, expect![[]]);
+    let evenly = |rules: &mut RequestRules| rules.wishes.cpus.is_even = true;
+    check_koordinator(evenly, &containers, expect![[]]);
+}
+
+/// Preferred, one thread of each core, and second ones where the cores of a package run out; required, never second ones.
+#[test]
+fn spread_by_cores_doubles_up_where_that_is_allowed() {
+    let [preferred, required, whole] = [
+        r#"{"preferredCPUBindPolicy":"SpreadByPCPUs"}"#,
+        r#"{"requiredCPUBindPolicy":"SpreadByPCPUs"}"#,
+        r#"{"requiredCPUBindPolicy":"FullPCPUs"}"#,
+    ]
+    .map(|it| format!("{SPEC}={it}"));
+    check_koordinator(
+        |_| {},
+        &[("2", &preferred), ("6", &preferred), ("3", &whole), ("4", &whole)],
+        expect![[]],
+    );
+    check_koordinator(|_| {}, &[("6", &required), ("3", &required), ("1", &required)], expect![[]]);
+}
+
+/// No other pod with the policy is on its cores, or its NUMA node.
+#[test]
+fn cpus_are_apart_by_core_or_numa_node() {
+    let [core, node] = ["PCPULevel", "NUMANodeLevel"]
+        .map(|it| format!(r#"{SPEC}={{"preferredCPUExclusivePolicy":"{it}"}}"#));
+    check_koordinator(|_| {}, &[("1", &core), ("1", &core), ("1", "")], expect![[]]);
+    check_koordinator(|_| {}, &[("1", &node), ("1", &node), ("1", "")], expect![[]]);
+}
