@@ -23,7 +23,7 @@ fn check_koordinator(
     expected.assert_eq(&told);
 }
 
-/// Its siblings are idle, or used by others where the node says so (`lseSiblings: shared`). LSR leaves them to others.
+/// Its siblings are idle, or used by others where the node says so (`lseIdleSiblings: false`). LSR leaves them to others.
 #[test]
 fn siblings_of_lse_are_idle_or_not() {
     let lse = "koordinator.sh/qosClass=LSE";
