@@ -150,6 +150,26 @@ fn issue_34_types_of_components_that_are_too_small_are_refused() {
     to((requests(1, 8), 4), (requests(1, 8), 2), expect![[]]);
 }
 
+/// Issue 34: parts of a composite stayed where the earlier wishes of their types had them.
+#[test]
+fn issue_34_a_composite_is_made_anew_when_a_component_has_other_wishes() {
+    let types = |packing| {
+        let cpus = CpuWishes { packing, ..CpuWishes::default() };
+        let components = vec!["west".to_owned(), "east".to_owned()];
+        [
+            kind("west", requests(1, 0)),
+            GroupType { cpus, ..kind("east", requests(1, 0)) },
+            GroupType { components, ..kind("both", requests(1, 0)) },
+        ]
+    };
+    check_change(
+        &types(Packing::Packed),
+        &[&["n/a/c", "4000", "bayplan.dev/group=both"]],
+        &types(Packing::Spread),
+        expect![[]],
+    );
+}
+
 /// What a start has made of such types is no reason to refuse others.
 #[test]
 fn a_group_that_was_too_small_before_keeps_no_change_from_being_made() {
