@@ -263,7 +263,7 @@ mod tests {
         let status = of_containers(in_web.into_iter().chain([container("c", "", "")]).collect());
         assert_eq!(render_groups(&status), "");
         let groups = vec![group("web[0]", "shop", "1-2,9", 2500), group("spare[0]", "", "3", 0)];
-        expect![[]].assert_eq(&render_groups(&Status { groups, ..status }));
+        expect![[""]].assert_eq(&render_groups(&Status { groups, ..status }));
     }
 
     #[test]

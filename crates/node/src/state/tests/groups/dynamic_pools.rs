@@ -211,6 +211,13 @@ fn a_composite_follows_what_its_members_use() {
             "use 200 n/a/c=500",
             "-n/a/c",
         ],
-        expect![[]],
+        expect![[r#"
+            n/a/c 1000 bayplan.dev/group=both: on 1,8
+            use 10 n/a/c=3500: both[0] has 6
+              both[0] : 1-3,8-10, n/a/c on 1-3,8-10
+            use 100 n/a/c=9000: both[0] has 8
+            use 200 n/a/c=500: both[0] has 2
+            -n/a/c: gone
+        "#]],
     );
 }

@@ -27,9 +27,20 @@ fn check_koordinator(
 #[test]
 fn siblings_of_lse_are_idle_or_not() {
     let lse = "koordinator.sh/qosClass=LSE";
-    let containers = [("1", lse), ("1", ""), ("1", "koordinator.sh/qosClass=LSR"), ("3", lse)];
-    check_koordinator(|_| {}, &containers, expect![[]]);
-    check_koordinator(|rules| rules.lse_uses_siblings = true, &containers, expect![[]]);
+    let lsr = "koordinator.sh/qosClass=LSR";
+    let containers = [("1", lse), ("1", ""), ("1", lsr), ("3", lse), ("1", "")];
+    check_koordinator(|_| {}, &containers, expect![[r#"
+        1 koordinator.sh/qosClass=LSE: on 1
+        1 : on 8
+        1 koordinator.sh/qosClass=LSR: on 2
+        3 koordinator.sh/qosClass=LSE: on 4-5,12
+    "#]]);
+    check_koordinator(|rules| rules.lse_uses_siblings = true, &containers, expect![[r#"
+        1 koordinator.sh/qosClass=LSE: on 8
+        1 : on 1
+        1 koordinator.sh/qosClass=LSR: on 9
+        3 koordinator.sh/qosClass=LSE: on 2-3,10
+    "#]]);
 }
 
 /// The node's strategy holds for pods that say nothing; of a pod that names one, its own.
@@ -37,12 +48,14 @@ fn siblings_of_lse_are_idle_or_not() {
 fn numa_nodes_are_filled_as_the_node_or_the_pod_says() {
     let [most, least, evenly] = ["MostAllocated", "LeastAllocated", "DistributeEvenly"]
         .map(|it| format!("bayplan.dev/numa-strategy={it}"));
-    let containers = [("2", ""), ("1", ""), ("1", &least), ("1", &most), ("6", ""), ("2", &evenly)];
-    check_koordinator(|_| {}, &containers, expect![[]]);
-    let least = |rules: &mut RequestRules| rules.wishes.place.is_balanced = true;
-    check_koordinator(least, &containers, expect![[]]);
-    let evenly = |rules: &mut RequestRules| rules.wishes.cpus.is_even = true;
-    check_koordinator(evenly, &containers, expect![[]]);
+    let pairs = [("2", ""), ("2", ""), ("2", &least), ("2", &most)];
+    check_koordinator(|_| {}, &pairs, expect![[""]]);
+    let on_roomiest = |rules: &mut RequestRules| rules.wishes.place.is_balanced = true;
+    check_koordinator(on_roomiest, &pairs, expect![[""]]);
+    let large = [("6", ""), ("6", &evenly)];
+    check_koordinator(|_| {}, &large, expect![[""]]);
+    let in_parts = |rules: &mut RequestRules| rules.wishes.cpus.is_even = true;
+    check_koordinator(in_parts, &[("6", ""), ("6", &most)], expect![[""]]);
 }
 
 /// Preferred, one thread of each core, and second ones where the cores of a package run out; required, never second ones.
@@ -57,9 +70,18 @@ fn spread_by_cores_doubles_up_where_that_is_allowed() {
     check_koordinator(
         |_| {},
         &[("2", &preferred), ("6", &preferred), ("3", &whole), ("4", &whole)],
-        expect![[]],
+        expect![[r#"
+            2 scheduling.koordinator.sh/resource-spec={"preferredCPUBindPolicy":"SpreadByPCPUs"}: on 1,8
+            6 scheduling.koordinator.sh/resource-spec={"preferredCPUBindPolicy":"SpreadByPCPUs"}: on 4-7,12-13
+            3 scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"FullPCPUs"}: bayplan: n/p2/c refused: 3 CPUs are no whole number of cores of 2 threads (annotation `scheduling.koordinator.sh/resource-spec`)
+            4 scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"FullPCPUs"}: on 2-3,10-11
+        "#]],
     );
-    check_koordinator(|_| {}, &[("6", &required), ("3", &required), ("1", &required)], expect![[]]);
+    check_koordinator(|_| {}, &[("6", &required), ("3", &required), ("1", &required)], expect![[r#"
+        6 scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"SpreadByPCPUs"}: on 1-5,8
+        3 scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"SpreadByPCPUs"}: on 9-11
+        1 scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"SpreadByPCPUs"}: on 12
+    "#]]);
 }
 
 /// No other pod with the policy is on its cores, or its NUMA node.
@@ -67,6 +89,14 @@ fn spread_by_cores_doubles_up_where_that_is_allowed() {
 fn cpus_are_apart_by_core_or_numa_node() {
     let [core, node] = ["PCPULevel", "NUMANodeLevel"]
         .map(|it| format!(r#"{SPEC}={{"preferredCPUExclusivePolicy":"{it}"}}"#));
-    check_koordinator(|_| {}, &[("1", &core), ("1", &core), ("1", "")], expect![[]]);
-    check_koordinator(|_| {}, &[("1", &node), ("1", &node), ("1", "")], expect![[]]);
+    check_koordinator(|_| {}, &[("1", &core), ("1", &core), ("1", "")], expect![[r#"
+        1 scheduling.koordinator.sh/resource-spec={"preferredCPUExclusivePolicy":"PCPULevel"}: on 8
+        1 scheduling.koordinator.sh/resource-spec={"preferredCPUExclusivePolicy":"PCPULevel"}: on 1
+        1 : on 9
+    "#]]);
+    check_koordinator(|_| {}, &[("1", &node), ("1", &node), ("1", "")], expect![[r#"
+        1 scheduling.koordinator.sh/resource-spec={"preferredCPUExclusivePolicy":"NUMANodeLevel"}: on 8
+        1 scheduling.koordinator.sh/resource-spec={"preferredCPUExclusivePolicy":"NUMANodeLevel"}: on 2
+        1 : on 10
+    "#]]);
 }

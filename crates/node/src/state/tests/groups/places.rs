@@ -71,7 +71,17 @@ fn issue_34_groups_are_near_numa_nodes_and_far_from_them() {
             "n/d/c 1000 bayplan.dev/group=absent",
             "~n/a/c 8000",
         ],
-        expect![[]],
+        expect![[r#"
+            n/a/c 4000 bayplan.dev/group=all: on 2,4,6,8
+            n/b/c 1000 bayplan.dev/group=n2: on 12
+            n/c/c 1000 bayplan.dev/group=far: on 14
+            n/d/c 1000 bayplan.dev/group=absent: on 10
+            ~n/a/c 8000: resized
+              absent[0] : 10, n/d/c on 10
+              all[0] : 1-8, n/a/c on 1-8
+              far[0] : 14, n/c/c on 14
+              n2[0] : 12, n/b/c on 12
+        "#]],
     );
 }
 
