@@ -167,7 +167,8 @@ fn guaranteed_members_own_cpus_in_the_numa_node_of_their_namespace(
     let sharer = launch(node, "red", "sharer", 200)?;
     let zone = sharer.cpus.clone();
     ensure!(hardware.nodes_of(&zone).len() == 1, "{zone} are of several NUMA nodes");
-    let pod = PodSpec { namespace: "red".to_owned(), ..PodSpec::new("owner", QosClass::Guaranteed) };
+    let pod =
+        PodSpec { namespace: "red".to_owned(), ..PodSpec::new("owner", QosClass::Guaranteed) };
     let owner = node.launch(&pod, &ContainerSpec::guaranteed("app", 1000, Bytes(32 << 20)))?;
     ensure!(owner.cpus.len() == 1 && owner.cpus.is_subset(&zone), "{} of {zone}", owner.cpus);
     let left = until_wide(node, &sharer, zone.len() - 1)?;

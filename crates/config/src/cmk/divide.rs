@@ -334,21 +334,36 @@ mod tests {
     #[test]
     fn cores_with_a_higher_base_frequency_are_the_first_of_the_exclusive_pool() {
         let machine = "pack:2 numa:1 core:4 pu:2 fast:2-3,10-11,6,14";
-        check(machine, "", &cut(4, 1, Mode::Packed), expect![[r#"
+        check(
+            machine,
+            "",
+            &cut(4, 1, Mode::Packed),
+            expect![[r#"
             exclusive 0:0,8 0:2,10 0:3,11 1:6,14
             infra 1:4,5,7,12,13,15
             shared 0:1,9
-        "#]]);
-        check(machine, "", &cut(2, 1, Mode::Spread), expect![[r#"
+        "#]],
+        );
+        check(
+            machine,
+            "",
+            &cut(2, 1, Mode::Spread),
+            expect![[r#"
             exclusive 0:2,10 1:6,14
             infra 0:1,3,9,11 1:4,5,7,12,13,15
             shared 0:0,8
-        "#]]);
-        check(machine, "1-2,9-10", &cut(1, 1, Mode::Packed), expect![[r#"
+        "#]],
+        );
+        check(
+            machine,
+            "1-2,9-10",
+            &cut(1, 1, Mode::Packed),
+            expect![[r#"
             exclusive 0:2,10
             infra 0:0,3,8,11 1:4,5,6,7,12,13,14,15
             shared 0:1,9
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]

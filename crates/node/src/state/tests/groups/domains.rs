@@ -74,5 +74,6 @@ fn members_share_idle_cpus_of_each_level() {
         Machine
           web[0] : 1, n/a/c on 1,4-31,33,36-63
           n/x/c on 2-3,34-35
-    "#]].assert_eq(&told);
+    "#]]
+    .assert_eq(&told);
 }

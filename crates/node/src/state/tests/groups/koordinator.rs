@@ -17,7 +17,8 @@ fn check_koordinator(
     for (at, (cpus, word)) in containers.iter().enumerate() {
         let (name, milli) = (format!("n/p{at}/c"), format!("{cpus}000"));
         let words = [&name, &milli, "Guaranteed", *word].map(str::to_owned);
-        let words: Vec<&str> = words.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
+        let words: Vec<&str> =
+            words.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
         told.push_str(&format!("{cpus} {word}: {}\n", node.create(&words)));
     }
     expected.assert_eq(&told);
@@ -29,18 +30,26 @@ fn siblings_of_lse_are_idle_or_not() {
     let lse = "koordinator.sh/qosClass=LSE";
     let lsr = "koordinator.sh/qosClass=LSR";
     let containers = [("1", lse), ("1", ""), ("1", lsr), ("3", lse), ("1", "")];
-    check_koordinator(|_| {}, &containers, expect![[r#"
+    check_koordinator(
+        |_| {},
+        &containers,
+        expect![[r#"
         1 koordinator.sh/qosClass=LSE: on 1
         1 : on 8
         1 koordinator.sh/qosClass=LSR: on 2
         3 koordinator.sh/qosClass=LSE: on 4-5,12
-    "#]]);
-    check_koordinator(|rules| rules.lse_uses_siblings = true, &containers, expect![[r#"
+    "#]],
+    );
+    check_koordinator(
+        |rules| rules.lse_uses_siblings = true,
+        &containers,
+        expect![[r#"
         1 koordinator.sh/qosClass=LSE: on 8
         1 : on 1
         1 koordinator.sh/qosClass=LSR: on 9
         3 koordinator.sh/qosClass=LSE: on 2-3,10
-    "#]]);
+    "#]],
+    );
 }
 
 /// The node's strategy holds for pods that say nothing; of a pod that names one, its own.
@@ -77,11 +86,15 @@ fn spread_by_cores_doubles_up_where_that_is_allowed() {
             4 scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"FullPCPUs"}: on 2-3,10-11
         "#]],
     );
-    check_koordinator(|_| {}, &[("6", &required), ("3", &required), ("1", &required)], expect![[r#"
+    check_koordinator(
+        |_| {},
+        &[("6", &required), ("3", &required), ("1", &required)],
+        expect![[r#"
         6 scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"SpreadByPCPUs"}: on 1-5,8
         3 scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"SpreadByPCPUs"}: on 9-11
         1 scheduling.koordinator.sh/resource-spec={"requiredCPUBindPolicy":"SpreadByPCPUs"}: on 12
-    "#]]);
+    "#]],
+    );
 }
 
 /// No other pod with the policy is on its cores, or its NUMA node.
@@ -89,14 +102,22 @@ fn spread_by_cores_doubles_up_where_that_is_allowed() {
 fn cpus_are_apart_by_core_or_numa_node() {
     let [core, node] = ["PCPULevel", "NUMANodeLevel"]
         .map(|it| format!(r#"{SPEC}={{"preferredCPUExclusivePolicy":"{it}"}}"#));
-    check_koordinator(|_| {}, &[("1", &core), ("1", &core), ("1", "")], expect![[r#"
+    check_koordinator(
+        |_| {},
+        &[("1", &core), ("1", &core), ("1", "")],
+        expect![[r#"
         1 scheduling.koordinator.sh/resource-spec={"preferredCPUExclusivePolicy":"PCPULevel"}: on 8
         1 scheduling.koordinator.sh/resource-spec={"preferredCPUExclusivePolicy":"PCPULevel"}: on 1
         1 : on 9
-    "#]]);
-    check_koordinator(|_| {}, &[("1", &node), ("1", &node), ("1", "")], expect![[r#"
+    "#]],
+    );
+    check_koordinator(
+        |_| {},
+        &[("1", &node), ("1", &node), ("1", "")],
+        expect![[r#"
         1 scheduling.koordinator.sh/resource-spec={"preferredCPUExclusivePolicy":"NUMANodeLevel"}: on 8
         1 scheduling.koordinator.sh/resource-spec={"preferredCPUExclusivePolicy":"NUMANodeLevel"}: on 2
         1 : on 10
-    "#]]);
+    "#]],
+    );
 }

@@ -123,22 +123,35 @@ fn issue_34_types_by_which_a_group_may_not_have_what_its_members_request_are_ref
               web[0] : 1,9, n/a/c on 1,9, n/b/c on 1,9
         "#]],
     );
-    to(2, requests(1, 5), expect![[r#"
+    to(
+        2,
+        requests(1, 5),
+        expect![[r#"
         n/a/c to 1-3,9-10, n/b/c to 1-3,9-10
           web[0] : 1-3,9-10, n/a/c on 1-3,9-10, n/b/c on 1-3,9-10
-    "#]]);
+    "#]],
+    );
     // It has as many, and keeps them.
-    to(6, requests(1, 4), expect![[r#"
+    to(
+        6,
+        requests(1, 4),
+        expect![[r#"
         n/a/c to 1-3,10-11, n/b/c to 1-3,10-11
           web[0] : 1-3,10-11, n/a/c on 1-3,10-11, n/b/c on 1-3,10-11
-    "#]]);
+    "#]],
+    );
     // A smaller size of its own takes nothing away from members that own CPUs inside.
     let inside = |size| GroupType { inside: Inside::GuaranteedExclusive, ..kind("web", size) };
     let owner: [&[&str]; 1] = [&["n/a/c", "3000", "Guaranteed", "bayplan.dev/group=web"]];
-    check_change(&[inside(Size::Fixed(4))], &owner, &[inside(Size::Fixed(2))], expect![[r#"
+    check_change(
+        &[inside(Size::Fixed(4))],
+        &owner,
+        &[inside(Size::Fixed(2))],
+        expect![[r#"
 
           web[0] : 2-3,10, n/a/c on 2-3,10
-    "#]]);
+    "#]],
+    );
 }
 
 /// The same where a component is what bounds it.
@@ -153,22 +166,38 @@ fn issue_34_types_of_components_that_are_too_small_are_refused() {
     let to = |(from, had), (size, part), expected| {
         check_change(&types(from, had), &member, &types(size, part), expected);
     };
-    to((Size::Fixed(2), 4), (requests(1, 8), 2), expect![[r#"
+    to(
+        (Size::Fixed(2), 4),
+        (requests(1, 8), 2),
+        expect![[r#"
         refused: both[0] would have 2 CPUs and is to have 6: 3 CPUs would be of its component west, which has at most 2
           both[0] : 1,8, n/a/c on 1,8
-    "#]]);
-    to((Size::Fixed(2), 4), (Size::Fixed(6), 2), expect![[r#"
+    "#]],
+    );
+    to(
+        (Size::Fixed(2), 4),
+        (Size::Fixed(6), 2),
+        expect![[r#"
         refused: both[0] would have 2 CPUs and is to have 6: 3 CPUs would be of its component west, which has at most 2
           both[0] : 1,8, n/a/c on 1,8
-    "#]]);
-    to((Size::Fixed(2), 4), (requests(1, 8), 3), expect![[r#"
+    "#]],
+    );
+    to(
+        (Size::Fixed(2), 4),
+        (requests(1, 8), 3),
+        expect![[r#"
         n/a/c to 1-3,8-10
           both[0] : 1-3,8-10, n/a/c on 1-3,8-10
-    "#]]);
-    to((requests(1, 8), 4), (requests(1, 8), 2), expect![[r#"
+    "#]],
+    );
+    to(
+        (requests(1, 8), 4),
+        (requests(1, 8), 2),
+        expect![[r#"
 
           both[0] : 1-3,8-10, n/a/c on 1-3,8-10
-    "#]]);
+    "#]],
+    );
 }
 
 /// Issue 34: parts of a composite stayed where the earlier wishes of their types had them.
@@ -205,7 +234,8 @@ fn a_group_that_was_too_small_before_keeps_no_change_from_being_made() {
     expect![[r#"
 
           web[0] : 1,9, n/a/c on 1,9
-    "#]].assert_eq(&format!("{told}\n{}", node.shown()));
+    "#]]
+    .assert_eq(&format!("{told}\n{}", node.shown()));
 }
 
 #[test]
