@@ -1,14 +1,18 @@
-//! Groups of containers with a common CPU set, through the proxy: what the runtime has of each member while the group grows, shrinks and survives a restart.
+//! Groups of containers with a common CPU set, through the proxy: what the runtime has of each member while the group grows and shrinks, through restarts, modes and CPUs that go.
 
 use std::path::Path;
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_daemon::config::{Config, parse_config};
+use bayplan_node::mode::Mode;
 use bayplan_types::{CpuSet, QosClass};
 
+use crate::hotplug::all;
+use crate::modes::change;
 use crate::node::{Node, set, soon};
 
 const MACHINE: &str = "pack:2 numa:2 core:4 pu:2 mem:16";
+const ALL: &str = "0-31";
 const GROUPS: &str = "groups:
 - {name: web, members: {namespaces: [shop]}, instances: {max: 1}, size: {requests: {min: 1, max: 6}}}
 ";
@@ -19,7 +23,11 @@ const POOLS: &str = "groups:
 ";
 
 async fn start() -> Node {
-    start_with(|config| config.groups = parse_config(Path::new("f"), GROUPS).unwrap().groups).await
+    start_with(with_web).await
+}
+
+fn with_web(config: &mut Config) {
+    config.groups = parse_config(Path::new("f"), GROUPS).unwrap().groups;
 }
 
 async fn start_with(adjust: fn(&mut Config)) -> Node {
@@ -68,6 +76,48 @@ async fn members_follow_their_group_and_others_stay_off_it() {
     soon(node.kubelet.stop(&first)).await.unwrap();
     let status = node.wait_until_in_line().await;
     assert!(status.groups.is_empty() && status.cpus.exclusive.is_empty(), "{status:#?}");
+}
+
+/// No group takes a container while the node is drained; restored, all run everywhere, and placed again the group has its CPUs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_as_before_when_a_restored_node_is_placed_again() {
+    let mut node = start().await;
+    let other = launch(&mut node, "bank", "other", 500).await;
+    let first = launch(&mut node, "shop", "first", 2000).await;
+    let group = check_group(&node, &[&first], &other, 2).await;
+
+    change(&node, Mode::Draining).await;
+    let late = launch(&mut node, "shop", "late", 1000).await;
+    assert_eq!(check_group(&node, &[&first], &late, 2).await, group);
+    soon(node.kubelet.stop(&late)).await.unwrap();
+
+    change(&node, Mode::Restored).await;
+    for _ in 0..2 {
+        assert_eq!([&first, &other].map(|id| node.cpus(id)), [ALL; 2].map(set));
+        node.kill_daemon();
+        node.start_daemon().await;
+    }
+    change(&node, Mode::Placing).await;
+    assert_eq!(check_group(&node, &[&first], &other, 2).await, group);
+}
+
+/// A group whose CPUs go offline has as many elsewhere, and keeps these when the others are back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_loses_cpus_has_others() {
+    let mut node = Node::start_watching_with(MACHINE, with_web).await;
+    let other = launch(&mut node, "bank", "other", 500).await;
+    let first = launch(&mut node, "shop", "first", 3000).await;
+    let before = check_group(&node, &[&first], &other, 3).await;
+
+    let gone: CpuSet = before.iter().take(2).collect();
+    node.plug(&format!("{MACHINE} offline:{gone}"));
+    node.wait_until("the CPUs are known to be gone", |now| all(now).is_disjoint(&gone)).await;
+    let after = check_group(&node, &[&first], &other, 3).await;
+    assert!(after.is_disjoint(&gone) && before.difference(&gone).is_subset(&after), "{after}");
+
+    node.plug(MACHINE);
+    node.wait_until("the CPUs are back", |now| gone.is_subset(&all(now))).await;
+    assert_eq!(check_group(&node, &[&first], &other, 3).await, after);
 }
 
 #[tokio::test(flavor = "multi_thread")]

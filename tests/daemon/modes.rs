@@ -16,7 +16,7 @@ use crate::observing::{get, metrics, sum};
 
 const ALL: &str = "0-15";
 
-async fn change(node: &Node, to: Mode) -> ModeReport {
+pub(crate) async fn change(node: &Node, to: Mode) -> ModeReport {
     let path = format!("/api/v1/mode?to={}", to.name());
     soon(post_control(&node.control_socket(), &path, String::new())).await.unwrap()
 }

@@ -104,7 +104,13 @@ impl Node {
 
     /// A node with a machine that is files below a root of its own, with everything running; [`Node::plug`] changes the machine.
     pub(crate) async fn start_watching(machine: &str) -> Node {
+        Node::start_watching_with(machine, |_| {}).await
+    }
+
+    /// The same with a configuration that has more.
+    pub(crate) async fn start_watching_with(machine: &str, adjust: fn(&mut Config)) -> Node {
         let mut node = Node::without_daemon(machine);
+        node.adjust = adjust;
         node.is_watched = true;
         node.plug(machine);
         node.start_daemon().await;

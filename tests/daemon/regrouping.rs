@@ -36,11 +36,26 @@ groups:
 - {name: spare, instances: {min: 2}, size: {fixed: 6}}
 ";
 
+/// Members have what there is, whatever they request.
+const FIXED: &str = "reservedCpus: \"0,8\"
+groups:
+- {name: web, members: {namespaces: [shop]}, size: {fixed: 1}}
+";
+/// Too small for what they request.
+const BOUNDED: &str = "reservedCpus: \"0,8\"
+groups:
+- {name: web, members: {namespaces: [shop]}, size: {requests: {min: 1, max: 1}}}
+";
+
 type Places = BTreeMap<String, [String; 3]>;
 
 /// A node with two members of a group, a container that shares and one that owns CPUs.
 async fn running() -> (Node, String, Places) {
-    let (mut node, base) = start(OLD).await;
+    running_under(OLD).await
+}
+
+async fn running_under(types: &str) -> (Node, String, Places) {
+    let (mut node, base) = start(types).await;
     for name in ["front", "back"] {
         let pod = PodSpec { namespace: "shop".into(), ..PodSpec::new(name, QosClass::Burstable) };
         soon(node.kubelet.launch(&pod, &ContainerSpec::burstable(name, 1000))).await.unwrap();
@@ -56,15 +71,27 @@ fn groups(status: &Status) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn types_without_room_are_refused_before_anything_moves_as_the_diff_says() {
-    let (node, base, before) = running().await;
+async fn types_that_cannot_be_had_are_refused_before_anything_moves_as_the_diff_says() {
+    for (old, new, why) in [
+        (OLD, HUGE, "`spare`: 1 of at least 2 groups can be had: needs 6 exclusive CPUs"),
+        (
+            FIXED,
+            BOUNDED,
+            "web[0] would have 1 CPUs and is to have 2: 2 CPUs would be requested of at most 1",
+        ),
+    ] {
+        refused(old, new, &format!("`groups` cannot be changed to this now: {why}")).await;
+    }
+}
+
+async fn refused(old: &str, new: &str, problem: &str) {
+    let (node, base, before) = running_under(old).await;
     let updates = node.runtime.calls(UPDATE);
-    let text = format!("{base}{HUGE}");
+    let text = format!("{base}{new}");
     let file = node.path("candidate.yaml");
     std::fs::write(&file, &text).unwrap();
     let asked = config(&node, &["diff", file.to_str().unwrap()]).await;
     let said = String::from_utf8_lossy(&asked.stderr).into_owned();
-    let problem = "`groups` cannot be changed to this now: `spare`: 1 of at least 2 groups can be had: needs 6 exclusive CPUs";
     assert!(!asked.status.success() && said.contains(problem), "{said}");
 
     rename_over(&node, &text);

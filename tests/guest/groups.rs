@@ -1,4 +1,4 @@
-//! Groups of containers, as the kernel holds them: a balloon that follows its members, a slot of CMK's, a NUMA node for each namespace.
+//! Groups of containers, as the kernel holds them: a balloon that follows its members, a slot of CMK's, a NUMA node for each namespace, in which some own CPUs.
 
 use std::fs;
 
@@ -29,6 +29,12 @@ pub(crate) const TESTS: &[Test] = &[
         needs: |hardware| hardware.has_nodes(2),
         config: "groups: [{name: zones, members: {namespaces: [red, blue]}, instances: {by: namespace}, size: {domain: numa}}]\n",
         run: each_namespace_has_a_numa_node_of_its_own,
+    },
+    Test {
+        name: "guaranteed_members_own_cpus_in_the_numa_node_of_their_namespace",
+        needs: |hardware| hardware.has_nodes(2),
+        config: "groups: [{name: zones, members: {namespaces: [red]}, instances: {by: namespace}, size: {domain: numa}, inside: guaranteed-exclusive}]\n",
+        run: guaranteed_members_own_cpus_in_the_numa_node_of_their_namespace,
     },
 ];
 
@@ -150,5 +156,27 @@ fn each_namespace_has_a_numa_node_of_its_own(
     let [red, blue] = zones.as_slice() else { anyhow::bail!("two zones") };
     ensure!(red.cpus.is_disjoint(&blue.cpus), "both have {} and {}", red.cpus, blue.cpus);
     ensure!(node.look(&red.id)? == *red, "the second zone has moved the first");
+    Ok(())
+}
+
+/// The others of the namespace run on the rest of the node, and have the CPU back when its owner has gone.
+fn guaranteed_members_own_cpus_in_the_numa_node_of_their_namespace(
+    node: &mut Node,
+    hardware: &Hardware,
+) -> anyhow::Result<()> {
+    let sharer = launch(node, "red", "sharer", 200)?;
+    let zone = sharer.cpus.clone();
+    ensure!(hardware.nodes_of(&zone).len() == 1, "{zone} are of several NUMA nodes");
+    let pod =
+        PodSpec { namespace: "red".to_owned(), ..PodSpec::new("owner", QosClass::Guaranteed) };
+    let owner = node.launch(&pod, &ContainerSpec::guaranteed("app", 1000, Bytes(32 << 20)))?;
+    ensure!(owner.cpus.len() == 1 && owner.cpus.is_subset(&zone), "{} of {zone}", owner.cpus);
+    let left = until_wide(node, &sharer, zone.len() - 1)?;
+    ensure!(left == zone.difference(&owner.cpus), "{left} and {} of {zone}", owner.cpus);
+    let other = launch(node, "default", "other", 100)?;
+    ensure!(other.cpus.is_disjoint(&zone), "another runs on {} of {zone}", other.cpus);
+    node.stop(&owner.id)?;
+    let whole = until_wide(node, &sharer, zone.len())?;
+    ensure!(whole == zone, "{zone} became {whole}");
     Ok(())
 }

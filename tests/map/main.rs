@@ -10,8 +10,11 @@ mod host;
 mod node;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
+use bayplan_daemon::config::parse_config;
+use bayplan_types::CpuSet;
 use futures::StreamExt as _;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -156,6 +159,29 @@ async fn an_open_page_is_told_when_containers_come_and_go() {
     assert_eq!(map["reserved"], "0");
     node.end(&pod).await;
     page.map_that(|map| container(map, WEB).is_none()).await;
+    node.stop().await;
+}
+
+/// A group with a member that owns two of its CPUs, as the map and `status` have it.
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_and_their_members_are_on_the_map() {
+    let types = "groups: [{name: team, size: {fixed: 4}, inside: guaranteed-exclusive}]\n";
+    let types = parse_config(Path::new("f"), types).unwrap().groups;
+    let mut node = Node::start(MACHINE, |config| config.groups = types).await;
+    let mut page = Page::open(node.address()).await;
+    let pod = node.launch_with("web", 2, &[("bayplan.dev/group", "team")]).await;
+    let map =
+        page.map_that(|map| container(map, WEB).is_some_and(|it| it["phase"] == "running")).await;
+    let set = |text: &Value| text.as_str().unwrap().parse::<CpuSet>().unwrap();
+    let (group, web) = (&map["groups"][0], container(&map, WEB).unwrap());
+    assert_eq!((&group["name"], &web["group"]), (&"team[0]".into(), &"team[0]".into()));
+    let (all, own) = (set(&group["cpus"]), set(&web["own"]));
+    assert_eq!((all.len(), own.len(), set(&web["cpus"])), (4, 2, own.clone()));
+    assert_eq!(set(&group["shared"]), all.difference(&own));
+    let status = json(node.address(), "/api/v1/status").await;
+    assert_eq!(status["groups"][0]["cpus"], group["cpus"]);
+    node.end(&pod).await;
+    page.map_that(|map| map.get("groups").is_none()).await;
     node.stop().await;
 }
 

@@ -117,7 +117,7 @@ pub(crate) fn offer_exactly(ledger: &Ledger, request: &Request) -> Result<Offer,
     Ok(Offer { moves, ..Offer::new(ledger.version(), request.id, grant.give_to(held)) })
 }
 
-/// Why the sharers could not do without these CPUs after the moves.
+/// How many of these CPUs the sharers could not do without after the moves.
 fn starves(ledger: &Ledger, cpus: &CpuSet, moves: &[Move]) -> Option<Rejection> {
     let pools = ledger.pools();
     let taken = cpus.intersection(ledger.free());
@@ -137,7 +137,6 @@ fn starves(ledger: &Ledger, cpus: &CpuSet, moves: &[Move]) -> Option<Rejection> 
         let kept = loads.get(pool.id.index()).map_or(0, |load| load.cpus_kept(pool));
         (lost > 0 && left < kept).then(|| (lost, kept - left))
     };
-    let (needed, short) = pools.iter().find_map(lacking)?;
-    let (free, most) = (needed.saturating_sub(short), needed);
-    Some(Rejection::TooFewCpus { needed, free, most, required: Vec::new() })
+    let (named, kept) = pools.iter().find_map(lacking)?;
+    Some(Rejection::KeptShared { named, kept: kept.min(named) })
 }

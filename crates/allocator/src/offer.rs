@@ -59,4 +59,12 @@ impl Refusal {
     pub(crate) fn of(pool: PoolId, why: Rejection) -> Refusal {
         Refusal { considered: vec![Considered { pool, outcome: Err(why) }] }
     }
+
+    /// How many of the CPUs that the request names have to stay shared; `None` where it is refused for another reason.
+    pub fn kept_shared(&self) -> Option<usize> {
+        self.considered.iter().find_map(|it| match it.outcome {
+            Err(Rejection::KeptShared { kept, .. }) => Some(kept),
+            _ => None,
+        })
+    }
 }

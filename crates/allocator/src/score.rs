@@ -237,6 +237,13 @@ pub enum Rejection {
     LeavesPrevious,
     /// These CPUs, which are the only ones that would do, are owned by others, reserved or offline.
     Taken(Box<CpuSet>),
+    /// Of the CPUs that were named, which are the only ones that would do, containers that share cannot do without some.
+    KeptShared {
+        /// Named, and shared now.
+        named: usize,
+        /// So many of them have to stay shared.
+        kept: usize,
+    },
     /// The group has too few CPUs that no member has of its own.
     FullGroup {
         /// Asked for.
@@ -297,6 +304,10 @@ impl fmt::Display for Rejection {
             Rejection::TooFarFrom(device) => write!(f, "is not near `{device}`"),
             Rejection::LeavesPrevious => f.write_str("lacks the CPUs that the container keeps"),
             Rejection::Taken(cpus) => write!(f, "CPUs {cpus} are not free"),
+            Rejection::KeptShared { named, kept } => {
+                let verb = if *kept == 1 { "has" } else { "have" };
+                write!(f, "{kept} of these {named} CPUs {verb} to stay shared")
+            }
             Rejection::FullGroup { needed, free } => {
                 write!(f, "the group has {free} CPUs to give, {needed} are needed")
             }

@@ -194,23 +194,24 @@ fn dash(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_node::status::ContainerStatus;
+    use bayplan_node::status::{ContainerStatus, GroupStatus};
     use expect_test::expect;
 
     use super::*;
 
-    #[test]
-    fn a_container_with_more_memory_nodes_than_needed_is_named_below_the_tables() {
-        let container = |name: &str, narrowing: &str| -> ContainerStatus {
-            let text = format!(
-                r#"{{"id": null, "namespace": "n", "pod": "p", "container": "{name}", "qos": null, "class": "shared",
-                    "phase": "running", "asked": "", "exclusive": "", "cpus": "0", "mems": "0-1", "pool": "machine"
-                    {narrowing}}}"#
-            );
-            serde_json::from_str(&text).unwrap()
-        };
+    /// In the group, if the text is not empty; with more of its fields.
+    fn container(name: &str, group: &str, more: &str) -> ContainerStatus {
+        let text = format!(
+            r#"{{"id": null, "namespace": "n", "pod": "p", "container": "{name}", "qos": null, "class": "shared",
+                "phase": "running", "asked": "", "exclusive": "", "cpus": "0", "mems": "0-1", "pool": "machine",
+                "group": "{group}"{more}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn of_containers(containers: Vec<ContainerStatus>) -> Status {
         let cpus = r#"{"exclusive": "", "shared": "0", "reserved": "", "isolated": ""}"#;
-        let status = Status {
+        Status {
             format: String::new(),
             version: String::new(),
             mode: Mode::Placing,
@@ -219,18 +220,24 @@ mod tests {
             cpus: serde_json::from_str(cpus).unwrap(),
             pools: Vec::new(),
             groups: Vec::new(),
-            clocks: vec![
-                ClockStatus { cpus: "0-7".to_owned(), containers: 2 },
-                ClockStatus { cpus: "8-15".to_owned(), containers: 0 },
-            ],
+            clocks: Vec::new(),
             config: None,
-            containers: vec![
-                container("a", ""),
-                container("b", r#", "narrowing": {"to": "0", "moves_bytes": 4294967296}"#),
-                container("c", r#", "narrowing": {"to": "1"}"#),
-            ],
-        };
-        let text = render(&status);
+            containers,
+        }
+    }
+
+    #[test]
+    fn a_container_with_more_memory_nodes_than_needed_is_named_below_the_tables() {
+        let clocks = vec![
+            ClockStatus { cpus: "0-7".to_owned(), containers: 2 },
+            ClockStatus { cpus: "8-15".to_owned(), containers: 0 },
+        ];
+        let containers = vec![
+            container("a", "", ""),
+            container("b", "", r#", "narrowing": {"to": "0", "moves_bytes": 4294967296}"#),
+            container("c", "", r#", "narrowing": {"to": "1"}"#),
+        ];
+        let text = render(&Status { clocks, ..of_containers(containers) });
         let said: Vec<&str> = text.lines().filter(|line| line.contains("could be")).collect();
         assert_eq!(
             said,
@@ -240,6 +247,23 @@ mod tests {
             ]
         );
         assert!(text.contains("containers with wide vectors: 2 on CPUs 0-7, 0 on CPUs 8-15\n"));
+    }
+
+    #[test]
+    fn groups_and_their_members_are_a_table_of_their_own() {
+        let group = |name: &str, key: &str, cpus: &str, requests_milli| GroupStatus {
+            name: name.to_owned(),
+            key: key.to_owned(),
+            cpus: cpus.to_owned(),
+            shared_cpus: cpus.to_owned(),
+            requests_milli,
+            members: 0,
+        };
+        let in_web = ["a", "b"].map(|name| container(name, "web[0]", ""));
+        let status = of_containers(in_web.into_iter().chain([container("c", "", "")]).collect());
+        assert_eq!(render_groups(&status), "");
+        let groups = vec![group("web[0]", "shop", "1-2,9", 2500), group("spare[0]", "", "3", 0)];
+        expect![[""]].assert_eq(&render_groups(&Status { groups, ..status }));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bayplan_allocator::Pools;
 use bayplan_allocator::policy::pools;
-use bayplan_node::groups::{GroupType, Inside, Size};
+use bayplan_node::groups::{GroupType, Inside, Size, place_named};
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 
@@ -23,6 +23,7 @@ pub(crate) fn check_groups(config: &Config, topology: &Topology) -> Vec<Finding>
     let odd = |message, remedy| Finding::warning("groups", message, remedy);
     found.extend(too_many(types, &pools).map(|it| odd(it, "lower sizes or `min` of instances")));
     let order = "put it before that one, or give it no members";
+    found.extend(types.iter().flat_map(|kind| not_there(kind, &pools, topology)));
     found.extend(without_members(types).into_iter().map(|it| odd(it, order)));
     found
 }
@@ -83,6 +84,23 @@ fn too_many(types: &[GroupType], pools: &Pools) -> Option<String> {
     })
 }
 
+/// What a type is to be near or far from, and the machine does not have.
+fn not_there(kind: &GroupType, pools: &Pools, topology: &Topology) -> Vec<Finding> {
+    let place = &kind.place;
+    let wished = [("near", &place.near), ("far", &place.far)];
+    let wished = wished.into_iter().flat_map(|(key, names)| names.iter().map(move |it| (key, it)));
+    let lacking = wished.filter(|(_, it)| place_named(pools, topology.devices(), it).is_none());
+    let told = lacking.map(|(key, it)| {
+        let message = format!(
+            "`{}` has `{key}: {it}`, which this machine does not have: that has no effect",
+            kind.name
+        );
+        let remedy = "name a device, or a NUMA node as /sys/devices/system/node/node0";
+        Finding::warning("groups", message, remedy)
+    });
+    told.collect()
+}
+
 /// Types behind one that takes all containers.
 fn without_members(types: &[GroupType]) -> Vec<String> {
     let Some(at) = types.iter().position(|kind| kind.members.all) else { return Vec::new() };
@@ -140,6 +158,14 @@ mod tests {
             expect![[r#"
                 those that are always there need 7 CPUs, and containers can have 6 here: some will be missing
             "#]],
+        );
+    }
+
+    #[test]
+    fn devices_and_nodes_that_are_not_there_are_told() {
+        check(
+            "- {name: a, cpus: {near: [eth0, /sys/devices/system/node/node1], far: [/sys/devices/system/node/node2]}}",
+            expect![[""]],
         );
     }
 

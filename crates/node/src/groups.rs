@@ -4,6 +4,7 @@
 mod instances;
 mod kind;
 mod membership;
+mod place;
 mod usage;
 
 pub use self::instances::GroupForm;
@@ -13,6 +14,7 @@ pub use self::kind::{
     Most, Priority, Size,
 };
 pub(crate) use self::membership::{NO_GROUP, has_no_affinity};
+pub use self::place::place_named;
 pub use self::usage::Follow;
 pub(crate) use self::usage::Followed;
 

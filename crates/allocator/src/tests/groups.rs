@@ -113,7 +113,7 @@ fn lists_and_slots_are_taken_as_they_are() {
             5 0 in:1: refused: the group has 0 CPUs to give, 1 are needed
             6 1 group exactly:0,6: refused: CPUs 0 are not free
             7 1 group exactly:13-14: refused: CPUs 13 are not free
-            8 1 group exactly:1-3,6-11,14-15: refused: needs 11 exclusive CPUs; 10 are free
+            8 1 group exactly:1-3,6-11,14-15: refused: 1 of these 11 CPUs has to stay shared
             10 0+1000: numa 0, owns [] of 1-3,8-11, mems 0
             -2: shared 1-3,6-11,14-15
             3 2 inside:1 exactly:4,12: numa 1, owns [4,12] of 4,12, mems 1

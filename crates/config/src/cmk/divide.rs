@@ -1,12 +1,12 @@
 //! Cuts a machine into CMK's pools. In: the cores, which CPUs are isolated (`isolcpus`), how many cores each pool gets. Out: [`Pools`], and warnings.
 //!
 //! Where whole cores are isolated, the exclusive and the shared pool are cut from these and all others are `infra`. Where none is, all three are cut from the whole machine.
-//! An exclusive pool has a list per core, the others one per package.
+//! An exclusive pool has a list per core, the others one per package. The exclusive pool has cores with a higher base frequency (SST-BF) before others.
 
 use std::collections::BTreeMap;
 
 use bayplan_topology::{Level, Topology};
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuPriority, CpuSet};
 
 use super::{Pool, Pools, Slot};
 
@@ -77,6 +77,8 @@ struct Core {
     socket: u32,
     cpus: CpuSet,
     is_isolated: bool,
+    /// All of its CPUs have a higher base frequency than others.
+    is_fast: bool,
 }
 
 /// The pools, and what an operator should know.
@@ -106,9 +108,12 @@ pub fn divide(
     let has_isolated = isolated_count > 0;
     let mut free: Vec<Core> = cores;
     let usable = |core: &Core| !has_isolated || core.is_isolated;
-    let exclusive =
-        take(&mut free, "exclusive", division.exclusive, division.exclusive_mode, usable)?;
-    let shared = take(&mut free, "shared", division.shared, division.shared_mode, usable)?;
+    let any = |_: &Core| false;
+    let slow = |core: &Core| !core.is_fast;
+    let (wanted, mode) = (division.exclusive, division.exclusive_mode);
+    let exclusive = take(&mut free, "exclusive", (wanted, mode), usable, slow)?;
+    let (wanted, mode) = (division.shared, division.shared_mode);
+    let shared = take(&mut free, "shared", (wanted, mode), usable, any)?;
     let mut pools = Pools::default();
     if let (Some(cpus), true) = (&division.not_isolated, has_isolated) {
         let chosen = not_isolated(&mut free, topology, cpus)?;
@@ -140,21 +145,23 @@ fn cores(topology: &Topology, isolated: &CpuSet) -> Vec<Core> {
         socket: socket(cpus),
         cpus: cpus.clone(),
         is_isolated: cpus.is_subset(isolated),
+        is_fast: cpus.iter().all(|cpu| topology.priority(cpu) == CpuPriority::High),
     });
     let mut cores: Vec<Core> = cores.collect();
     cores.sort_by_key(|core| (core.socket, core.cpus.first()));
     cores
 }
 
-/// Takes cores out of those that are free.
+/// Takes cores out of those that are free, the `late` ones when there are no others.
 fn take(
     free: &mut Vec<Core>,
     pool: &'static str,
-    wanted: usize,
-    mode: Mode,
+    (wanted, mode): (usize, Mode),
     usable: impl Fn(&Core) -> bool,
+    late: impl Fn(&Core) -> bool,
 ) -> Result<Vec<Core>, DivideError> {
     let (mut open, rest): (Vec<Core>, Vec<Core>) = free.drain(..).partition(|core| usable(core));
+    open.sort_by_key(&late);
     if mode == Mode::Spread {
         let mut rank: BTreeMap<u32, usize> = BTreeMap::new();
         let ranked = open.into_iter().map(|core| {
@@ -163,7 +170,7 @@ fn take(
             (*next, core)
         });
         let mut ranked: Vec<(usize, Core)> = ranked.collect();
-        ranked.sort_by_key(|(rank, core)| (*rank, core.socket));
+        ranked.sort_by_key(|(rank, core)| (late(core), *rank, core.socket));
         open = ranked.into_iter().map(|(_, core)| core).collect();
     }
     if open.len() < wanted {
@@ -321,6 +328,41 @@ mod tests {
                 shared 0:3,11
                 warning: 1 isolated cores are in no pool
             "#]],
+        );
+    }
+
+    #[test]
+    fn cores_with_a_higher_base_frequency_are_the_first_of_the_exclusive_pool() {
+        let machine = "pack:2 numa:1 core:4 pu:2 fast:2-3,10-11,6,14";
+        check(
+            machine,
+            "",
+            &cut(4, 1, Mode::Packed),
+            expect![[r#"
+            exclusive 0:0,8 0:2,10 0:3,11 1:6,14
+            infra 1:4,5,7,12,13,15
+            shared 0:1,9
+        "#]],
+        );
+        check(
+            machine,
+            "",
+            &cut(2, 1, Mode::Spread),
+            expect![[r#"
+            exclusive 0:2,10 1:6,14
+            infra 0:1,3,9,11 1:4,5,7,12,13,15
+            shared 0:0,8
+        "#]],
+        );
+        check(
+            machine,
+            "1-2,9-10",
+            &cut(1, 1, Mode::Packed),
+            expect![[r#"
+            exclusive 0:2,10
+            infra 0:0,3,8,11 1:4,5,6,7,12,13,14,15
+            shared 0:1,9
+        "#]],
         );
     }
 

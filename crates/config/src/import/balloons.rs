@@ -50,7 +50,8 @@ const TYPE: &[Rule] = &[
     ("preferIsolCpus", Convert("cpus.isolated", isolated)),
     ("preferCoreType", Take("cpus.coreType")),
     ("preferCloseToDevices", Take("cpus.near")),
-    ("preferFarFromDevices", Take("cpus.far")),
+    // With the devices that other types are near: see `far`.
+    ("preferFarFromDevices", Call(|_, _, _| ())),
     ("cpuClass", Call(type_class)),
     ("memoryTypes", Take("memoryTypes")),
     ("pinMemory", Take("pinMemory")),
@@ -143,6 +144,9 @@ fn types(walk: &mut Walk<'_>, place: &Place, node: &Node) {
             let names = Yaml::texts(composites::flat(items(node), item));
             walk.take(&place.below("components"), theirs, place.target("components"), names);
         }
+        if own.is_empty() {
+            far(walk, &place, items(node), item);
+        }
         if named(item, "default") {
             let why = "The type `default` takes what no other type takes.";
             walk.put(place.target("members.all"), Yaml::text("true"), why);
@@ -151,6 +155,33 @@ fn types(walk: &mut Walk<'_>, place: &Place, node: &Node) {
             walk.put(place.target("instances.max"), Yaml::text("1"), why);
         }
     }
+}
+
+/// A type is far from what it says, and then from what other types are near and it is not, as balloons have it.
+fn far(walk: &mut Walk<'_>, place: &Place, types: &[Node], item: &Node) {
+    let near = devices(item, "preferCloseToDevices");
+    let mut far = devices(item, "preferFarFromDevices");
+    let own = far.len();
+    let others = types.iter().filter(|it| composites::components(it).is_empty());
+    for device in others.flat_map(|it| devices(it, "preferCloseToDevices")) {
+        if !near.contains(&device) && !far.contains(&device) {
+            far.push(device);
+        }
+    }
+    let (is_more, to) = (far.len() > own, place.target("cpus.far"));
+    match find(item, "preferFarFromDevices") {
+        Some(theirs) => {
+            let texts = Yaml::texts(far);
+            walk.take(&place.below("preferFarFromDevices"), theirs, to, texts);
+        }
+        None if is_more => walk.put(to, Yaml::texts(far), "Other types are near these."),
+        None => {}
+    }
+}
+
+fn devices(item: &Node, key: &str) -> Vec<String> {
+    let listed = find(item, key).map(items).unwrap_or_default();
+    listed.iter().filter_map(text_of).map(str::to_owned).collect()
 }
 
 /// A maximum of zero is none.

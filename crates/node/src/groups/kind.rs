@@ -116,9 +116,9 @@ impl GroupType {
 /// Preferences about the place of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupPlace {
-    /// Near these devices.
+    /// Near these devices or NUMA nodes, by name.
     pub near: Vec<String>,
-    /// Away from the CPUs that are near these devices.
+    /// Away from the CPUs that are near these.
     pub far: Vec<String>,
     /// A new group is on the NUMA node with most CPUs that are open to it, where no device says more.
     pub is_balanced: bool,

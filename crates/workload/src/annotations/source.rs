@@ -124,9 +124,10 @@ fn keys_behind(rejection: &Rejection, request: &Request) -> Vec<&'static str> {
         | Rejection::TooNarrowToShare
         | Rejection::SharedAsOne
         | Rejection::LeavesPrevious => vec![],
-        Rejection::Taken(_) | Rejection::FullGroup { .. } | Rejection::NoSuchGroup => {
-            vec![("group", true)]
-        }
+        Rejection::Taken(_)
+        | Rejection::KeptShared { .. }
+        | Rejection::FullGroup { .. }
+        | Rejection::NoSuchGroup => vec![("group", true)],
     };
     keys.retain(|(_, narrows)| *narrows);
     keys.into_iter().map(|(key, _)| key).collect()

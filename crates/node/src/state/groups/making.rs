@@ -1,8 +1,7 @@
 //! New groups: for a container that found none, and those that are always there. In: types of groups. Out: groups in the ledger, or why there can be none.
 
 use bayplan_allocator::{
-    Considered, ContainerId, Demand, Move, Offer, Owner, Part, Refusal, Rejection, Request, offer,
-    open_domains,
+    ContainerId, Demand, Move, Offer, Owner, Part, Refusal, Request, offer, open_domains,
 };
 use bayplan_types::{CpuSet, MilliCpu};
 
@@ -71,16 +70,14 @@ impl NodeState {
         request: &Request,
     ) -> Result<Offer, Refusal> {
         let offered = offer(&self.ledger, request);
-        let (Size::Domain(_), Err(refusal)) = (&kind.size, &offered) else { return offered };
-        let lacks_one = |it: &Considered| match it.outcome {
-            Err(Rejection::TooFewCpus { needed, free, .. }) => free > 0 && free + 1 == needed,
-            _ => false,
-        };
-        if !refusal.considered.iter().any(lacks_one) {
-            return offered;
+        let kept = offered.as_ref().err().and_then(Refusal::kept_shared);
+        let cpus: CpuSet = request.wishes.cpus.exactly.iter().skip(1).collect();
+        match (&kind.size, kept) {
+            (Size::Domain(_), Some(1)) if !cpus.is_empty() => {
+                offer(&self.ledger, &exact_request(request.id, kind, &cpus)).or(offered)
+            }
+            _ => offered,
         }
-        let cpus = request.wishes.cpus.exactly.iter().skip(1).collect();
-        offer(&self.ledger, &exact_request(request.id, kind, &cpus)).or(offered)
     }
 
     /// What a new group may ask for, the best first, with the number that it would have.

@@ -1,16 +1,13 @@
-//! Where a group is rather to be in the machine: near devices, away from others, away from groups with the same load, on the roomiest NUMA node or L3 cache. In: a type, what the ledger
+//! Where a group is rather to be in the machine: near devices and NUMA nodes, away from others, away from groups with the same load, on the roomiest NUMA node or L3 cache. In: a type, what the ledger
 //! holds. Out: wishes of a request.
-
-use std::borrow::Cow;
 
 use bayplan_allocator::{
     ContainerId, Move, Near, Request, Strictness, domains_around, outside_roomiest,
 };
-use bayplan_topology::{Device, find_device};
-use bayplan_types::CpuSet;
+use bayplan_types::{CpuSet, NodeSet};
 
 use super::making::group_request;
-use crate::groups::{GroupType, Groups, Load, Portion};
+use crate::groups::{GroupType, Groups, Load, Portion, place_named};
 use crate::state::NodeState;
 
 impl GroupType {
@@ -48,15 +45,14 @@ impl NodeState {
         own: &dyn Fn(&Load) -> CpuSet,
     ) -> Request {
         let near = |name: &String| {
-            let device = self.device_named(name)?;
-            let (cpus, nodes) = (device.cpus.clone(), device.node.into_iter().collect());
+            let (cpus, nodes) = self.place_named(name)?;
             let strictness = Strictness::Preferred;
             Some(Near { name: name.clone(), cpus, nodes, strictness })
         };
         request.wishes.place.near = kind.place.near.iter().filter_map(near).collect();
         request.wishes.place.is_balanced = kind.place.is_balanced && is_new;
         let loaded = kind.loads.iter().map(|load| self.loaded(request.id, load, own));
-        let far = kind.place.far.iter().filter_map(|name| self.device_named(name));
+        let far = kind.place.far.iter().filter_map(|name| self.place_named(name));
         // NUMA nodes are for the search to balance.
         let is_balanced = request.wishes.place.is_balanced
             && kind.place.near.is_empty()
@@ -65,13 +61,13 @@ impl NodeState {
             true => outside_roomiest(&self.ledger),
             false => Vec::new(),
         };
-        let avoided = loaded.chain(far.map(|device| device.cpus.clone())).chain(crowded);
+        let avoided = loaded.chain(far.map(|(cpus, _)| cpus)).chain(crowded);
         request.wishes.cpus.avoids = avoided.filter(|cpus| !cpus.is_empty()).collect();
         request
     }
 
-    fn device_named(&self, name: &str) -> Option<&Device> {
-        find_device(&self.devices, device_name(name).as_ref())
+    fn place_named(&self, name: &str) -> Option<(CpuSet, NodeSet)> {
+        place_named(self.ledger.pools(), &self.devices, name)
     }
 
     /// CPUs of the cores or caches on which other groups, or components of them, have this load; with those of the group itself, where it is not to have two on one.
@@ -132,19 +128,4 @@ impl NodeState {
         }
         Ok(moves)
     }
-}
-
-/// A device by a directory of sysfs, which nri-plugins names, by its own name.
-fn device_name(path: &str) -> Cow<'_, str> {
-    for (dir, prefix) in [
-        ("/sys/class/net/", ""),
-        ("/sys/bus/pci/devices/", ""),
-        ("/sys/block/", "/dev/"),
-        ("/sys/class/block/", "/dev/"),
-    ] {
-        if let Some(name) = path.strip_prefix(dir) {
-            return format!("{prefix}{}", name.trim_end_matches('/')).into();
-        }
-    }
-    path.into()
 }

@@ -35,6 +35,7 @@ impl NodeState {
         let new = are.into_iter().filter(|(id, it)| were.get(id) != Some(it)).collect();
         let mut lacking = self.missing_groups(before);
         lacking.extend(self.short_groups(before));
+        lacking.extend(self.bounded_groups(before));
         lacking.extend(lost_places(&new, lost));
         lacking.extend(new.iter().map(|(id, outside)| self.why_outside(*id, outside)));
         let more = lacking.len().saturating_sub(SHOWN_MAX);
@@ -111,12 +112,33 @@ impl NodeState {
                     (needed, refused.filter(|_| !kind.overloads()))
                 }
             };
-            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            let name = self.group_name(*id);
-            Some(format!("{name} would have {} CPUs and is to have {needed}{why}", has.len()))
+            Some(too_few(&self.group_name(*id), has.len(), needed, why.as_deref()))
         });
         short.collect()
     }
+
+    /// Groups that have fewer CPUs than they are to have, and may not have more by their types. Those that had enough before keep them under a lowered maximum.
+    fn bounded_groups(&self, before: &NodeState) -> Vec<String> {
+        let bounded = self.groups.instances.keys().filter(|id| before.why_bounded(**id).is_none());
+        bounded.filter_map(|id| self.why_bounded(*id)).collect()
+    }
+
+    /// Why a group may not grow to what its members request, or to its size; `None`: it may, or has as many.
+    fn why_bounded(&self, id: ContainerId) -> Option<String> {
+        let least = match self.groups.kind_of(id)?.size {
+            Size::Fixed(size) => size,
+            _ => self.groups.requested_cpus(id)?,
+        };
+        let has = self.ledger.group_cpus(id).len();
+        let why = self.groups.needed(id, Some(has)).err().filter(|_| has < least)?;
+        Some(too_few(&self.group_name(id), has, least, Some(&why)))
+    }
+}
+
+/// What is told of a group that has `has` of the CPUs that it is to have.
+fn too_few(name: &str, has: usize, needed: usize, why: Option<&str>) -> String {
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    format!("{name} would have {has} CPUs and is to have {needed}{why}")
 }
 
 /// Containers that had to share instead of owning CPUs, or to be given up; those are left out of which more is said elsewhere.

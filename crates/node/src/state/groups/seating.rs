@@ -68,9 +68,14 @@ impl NodeState {
     ) -> BTreeMap<ContainerId, String> {
         let before = std::mem::replace(&mut self.groups.types, types);
         let old = |name: &str| before.iter().find(|it| it.name == name);
-        let is_kept = |name: &str| match (old(name), self.groups.kind(name)) {
+        let stays = |name: &str| match (old(name), self.groups.kind(name)) {
             (Some(old), Some(new)) => keeps_groups(old, new),
             _ => false,
+        };
+        // The parts of a composite have the wishes of other types.
+        let is_kept = |name: &str| {
+            let parts = self.groups.kind(name).map_or(&[][..], |it| &it.components);
+            stays(name) && parts.iter().all(|it| stays(it))
         };
         let instances = self.groups.instances.iter();
         let ended: Vec<ContainerId> =

@@ -1,4 +1,4 @@
-//! Groups on their way through the state: balloons, pools, slots and zones, as tables of what comes and goes.
+//! Groups on their way through the state: balloons, pools, slots and zones, as tables of what comes and goes; with the words of other systems for containers of no group.
 
 use bayplan_allocator::{CpuWishes, Packing, Siblings};
 use bayplan_topology::Level;
@@ -8,10 +8,12 @@ use expect_test::{Expect, expect};
 mod balance;
 mod balloons;
 mod control_plane;
+mod domains;
 mod dynamic_pools;
 mod faults;
 mod inside;
 mod instances;
+mod koordinator;
 mod lost_cpus;
 mod other_types;
 mod places;
@@ -129,7 +131,7 @@ impl Node {
                     let own = ContainerFacts { extended, ..ContainerFacts::default() };
                     spec.facts = Some(Facts { own, ..Facts::default() }.into());
                 }
-                Some((key, value)) if key.contains('.') => {
+                Some((key, value)) if key.contains('.') && key != "koordinator.sh/qosClass" => {
                     spec.pod.annotations.insert(key.to_owned(), value.to_owned());
                 }
                 Some((key, value)) => {

@@ -69,6 +69,7 @@ impl World {
         }
         self.earlier = None;
         if machine.types != self.machine.types {
+            self.check_sizes(&before)?;
             self.check_taken_back(&before, &topology)?;
             self.earlier = Some(self.machine.clone());
         }
@@ -79,6 +80,22 @@ impl World {
         prop_assert!(matches!(again.answer, Answer::Shifts(shifts) if shifts.is_empty()));
         prop_assert_eq!(copy.ledger.holdings(), self.state.ledger.holdings());
         prop_assert_eq!(check_ledger(&self.state.ledger), Vec::<String>::new());
+        Ok(())
+    }
+
+    /// A change of types that was made leaves no group smaller than its members request that was large enough before.
+    fn check_sizes(&self, before: &NodeState) -> Result<(), TestCaseError> {
+        if !self.state.is_placing() || self.state.known.is_partial() {
+            return Ok(());
+        }
+        let lacks = |state: &NodeState, id: ContainerId| {
+            let least = state.groups.requested_cpus(id);
+            least.is_some_and(|least| state.ledger.group_cpus(id).len() < least)
+        };
+        for id in self.state.groups.instances.keys() {
+            let was_so = before.groups.short.contains(id) || lacks(before, *id);
+            prop_assert!(was_so || !lacks(&self.state, *id), "{}", self.state.group_name(*id));
+        }
         Ok(())
     }
 

@@ -158,7 +158,7 @@ fn issue_34_without_reserved_cpus_the_last_part_leaves_one_cpu_to_others() {
         expect![[r#"
             n/p/c 1500: on 0-3
             za/p/c 500: on 4-7
-            zb/p/c 500: bayplan: zb/p/c refused: no group of `zone` has room; a new zone: needs 4 exclusive CPUs; 2 are free
+            zb/p/c 500: bayplan: zb/p/c refused: no group of `zone` has room; a new zone: 2 of these 4 CPUs have to stay shared
               zone[0] za: 4-7, za/p/c on 4-7
               n/p/c on 0-3
         "#]],

@@ -189,3 +189,35 @@ fn a_group_that_follows_use_keeps_its_size_elsewhere() {
     "#]]
     .assert_eq(&told.join("\n"));
 }
+
+/// A group that is made of others and follows use grows and shrinks by equal parts.
+#[test]
+fn a_composite_follows_what_its_members_use() {
+    let part = |name| kind(name, requests(0, 0));
+    let components = vec!["west".to_owned(), "east".to_owned()];
+    let follows = Some(Follow::default());
+    check(
+        N4C16,
+        &[
+            part("west"),
+            part("east"),
+            GroupType { components, follows, ..kind("both", requests(1, 8)) },
+        ],
+        &[
+            "n/a/c 1000 bayplan.dev/group=both",
+            "use 10 n/a/c=3500",
+            "show",
+            "use 100 n/a/c=9000",
+            "use 200 n/a/c=500",
+            "-n/a/c",
+        ],
+        expect![[r#"
+            n/a/c 1000 bayplan.dev/group=both: on 1,8
+            use 10 n/a/c=3500: both[0] has 6
+              both[0] : 1-3,8-10, n/a/c on 1-3,8-10
+            use 100 n/a/c=9000: both[0] has 8
+            use 200 n/a/c=500: both[0] has 2
+            -n/a/c: gone
+        "#]],
+    );
+}

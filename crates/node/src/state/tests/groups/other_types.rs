@@ -44,7 +44,7 @@ fn issue_34_a_resize_of_a_member_that_changes_nothing_is_made() {
     let mut node = started(N4C16, &[kind("web", Size::Fixed(2))]);
     node.create(&["n/a/c", "3000", "bayplan.dev/group=web"]);
     node.create(&["n/b/c", "2000", "bayplan.dev/group=web"]);
-    node.reload(&[kind("web", requests(1, 4))]);
+    node.start_under(&[kind("web", requests(1, 4))]);
     assert_eq!(node.resize("n/a/c", 3000), "resized");
     expect!["bayplan: n/a/c refused: its group web[0] cannot be fitted: 6 CPUs would be requested of at most 4"].assert_eq(&node.resize("n/a/c", 4000));
 }
@@ -105,6 +105,137 @@ fn types_of_which_a_group_has_no_room_are_refused_as_a_whole() {
           n/x/c on 4-7,12-15
     "#]],
     );
+}
+
+/// Issue 34: a group of a fixed size takes members whatever these request. Where its size is to follow them, and may not be as large, it stayed as it was, and the reload was told to have been made.
+#[test]
+fn issue_34_types_by_which_a_group_may_not_have_what_its_members_request_are_refused() {
+    let members: [&[&str]; 2] =
+        [&["n/a/c", "3000", "bayplan.dev/group=web"], &["n/b/c", "2000", "bayplan.dev/group=web"]];
+    let to = |from: usize, size, expected| {
+        check_change(&[kind("web", Size::Fixed(from))], &members, &[kind("web", size)], expected);
+    };
+    to(
+        2,
+        requests(1, 4),
+        expect![[r#"
+            refused: web[0] would have 2 CPUs and is to have 5: 5 CPUs would be requested of at most 4
+              web[0] : 1,9, n/a/c on 1,9, n/b/c on 1,9
+        "#]],
+    );
+    to(
+        2,
+        requests(1, 5),
+        expect![[r#"
+        n/a/c to 1-3,9-10, n/b/c to 1-3,9-10
+          web[0] : 1-3,9-10, n/a/c on 1-3,9-10, n/b/c on 1-3,9-10
+    "#]],
+    );
+    // It has as many, and keeps them.
+    to(
+        6,
+        requests(1, 4),
+        expect![[r#"
+        n/a/c to 1-3,10-11, n/b/c to 1-3,10-11
+          web[0] : 1-3,10-11, n/a/c on 1-3,10-11, n/b/c on 1-3,10-11
+    "#]],
+    );
+    // A smaller size of its own takes nothing away from members that own CPUs inside.
+    let inside = |size| GroupType { inside: Inside::GuaranteedExclusive, ..kind("web", size) };
+    let owner: [&[&str]; 1] = [&["n/a/c", "3000", "Guaranteed", "bayplan.dev/group=web"]];
+    check_change(
+        &[inside(Size::Fixed(4))],
+        &owner,
+        &[inside(Size::Fixed(2))],
+        expect![[r#"
+
+          web[0] : 2-3,10, n/a/c on 2-3,10
+    "#]],
+    );
+}
+
+/// The same where a component is what bounds it.
+#[test]
+fn issue_34_types_of_components_that_are_too_small_are_refused() {
+    let types = |size, part: usize| {
+        let components = vec!["west".to_owned(), "east".to_owned()];
+        let of = |name| kind(name, requests(1, part));
+        [of("west"), of("east"), GroupType { components, ..kind("both", size) }]
+    };
+    let member: [&[&str]; 1] = [&["n/a/c", "6000", "bayplan.dev/group=both"]];
+    let to = |(from, had), (size, part), expected| {
+        check_change(&types(from, had), &member, &types(size, part), expected);
+    };
+    to(
+        (Size::Fixed(2), 4),
+        (requests(1, 8), 2),
+        expect![[r#"
+        refused: both[0] would have 2 CPUs and is to have 6: 3 CPUs would be of its component west, which has at most 2
+          both[0] : 1,8, n/a/c on 1,8
+    "#]],
+    );
+    to(
+        (Size::Fixed(2), 4),
+        (Size::Fixed(6), 2),
+        expect![[r#"
+        refused: both[0] would have 2 CPUs and is to have 6: 3 CPUs would be of its component west, which has at most 2
+          both[0] : 1,8, n/a/c on 1,8
+    "#]],
+    );
+    to(
+        (Size::Fixed(2), 4),
+        (requests(1, 8), 3),
+        expect![[r#"
+        n/a/c to 1-3,8-10
+          both[0] : 1-3,8-10, n/a/c on 1-3,8-10
+    "#]],
+    );
+    to(
+        (requests(1, 8), 4),
+        (requests(1, 8), 2),
+        expect![[r#"
+
+          both[0] : 1-3,8-10, n/a/c on 1-3,8-10
+    "#]],
+    );
+}
+
+/// Issue 34: parts of a composite stayed where the earlier wishes of their types had them.
+#[test]
+fn issue_34_a_composite_is_made_anew_when_a_component_has_other_wishes() {
+    let types = |packing| {
+        let cpus = CpuWishes { packing, ..CpuWishes::default() };
+        let components = vec!["west".to_owned(), "east".to_owned()];
+        [
+            kind("west", requests(1, 0)),
+            GroupType { cpus, ..kind("east", requests(1, 0)) },
+            GroupType { components, ..kind("both", requests(1, 0)) },
+        ]
+    };
+    check_change(
+        &types(Packing::Packed),
+        &[&["n/a/c", "4000", "bayplan.dev/group=both"]],
+        &types(Packing::Spread),
+        expect![[r#"
+            n/a/c to 1-3,9
+              both[0] : 1-3,9, n/a/c on 1-3,9
+        "#]],
+    );
+}
+
+/// What a start has made of such types is no reason to refuse others.
+#[test]
+fn a_group_that_was_too_small_before_keeps_no_change_from_being_made() {
+    let mut node = started(N4C16, &[kind("web", Size::Fixed(2))]);
+    node.create(&["n/a/c", "5000", "bayplan.dev/group=web"]);
+    let web = kind("web", requests(1, 4));
+    node.start_under(std::slice::from_ref(&web));
+    let told = node.reload(&[web, kind("other", requests(1, 0))]);
+    expect![[r#"
+
+          web[0] : 1,9, n/a/c on 1,9
+    "#]]
+    .assert_eq(&format!("{told}\n{}", node.shown()));
 }
 
 #[test]

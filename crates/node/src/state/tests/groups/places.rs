@@ -46,6 +46,45 @@ fn groups_are_near_devices_and_far_from_them() {
     expect!["on 6-7,14-15"].assert_eq(&node.create(&["n/c/c", "4000", "bayplan.dev/group=off"]));
 }
 
+/// Issue 34: NUMA nodes, which files of balloons name by their directories, had no effect.
+#[test]
+fn issue_34_groups_are_near_numa_nodes_and_far_from_them() {
+    let node = |number: usize| format!("/sys/devices/system/node/node{number}");
+    let of = |name, near: &[usize], far: &[usize]| {
+        let names = |nodes: &[usize]| nodes.iter().map(|it| node(*it)).collect();
+        let place = GroupPlace { near: names(near), far: names(far), is_balanced: false };
+        GroupType { place, ..kind(name, requests(1, 0)) }
+    };
+    let parts = ["n0", "n1", "n2", "n3"];
+    let mut types: Vec<GroupType> =
+        parts.iter().enumerate().map(|(at, name)| of(name, &[at], &[])).collect();
+    let components = parts.map(str::to_owned).to_vec();
+    types.push(GroupType { components, ..kind("all", requests(4, 0)) });
+    types.extend([of("far", &[], &[0, 1, 2]), of("absent", &[7], &[9])]);
+    check(
+        N4C16,
+        &types,
+        &[
+            "n/a/c 4000 bayplan.dev/group=all",
+            "n/b/c 1000 bayplan.dev/group=n2",
+            "n/c/c 1000 bayplan.dev/group=far",
+            "n/d/c 1000 bayplan.dev/group=absent",
+            "~n/a/c 8000",
+        ],
+        expect![[r#"
+            n/a/c 4000 bayplan.dev/group=all: on 2,4,6,8
+            n/b/c 1000 bayplan.dev/group=n2: on 12
+            n/c/c 1000 bayplan.dev/group=far: on 14
+            n/d/c 1000 bayplan.dev/group=absent: on 10
+            ~n/a/c 8000: resized
+              absent[0] : 10, n/d/c on 10
+              all[0] : 1-8, n/a/c on 1-8
+              far[0] : 14, n/c/c on 14
+              n2[0] : 12, n/b/c on 12
+        "#]],
+    );
+}
+
 fn load(name: &str, level: Level, overloads: bool) -> Load {
     Load { name: name.to_owned(), level, overloads }
 }
