@@ -34,12 +34,12 @@ pub(crate) struct Standing {
 /// Proposed ────────▶ Settling ─────────────▶ Kept
 ///    │ │               │  ▲ │                  │ fled in vain,
 ///    │ │ no word       │  └─┘ unrest           │ all well for long, covered,
-///    │ └───────────┐   │ no relief, harm,      │ one is gone, not allowed any more
+///    │ └───────────┐   │ no relief, harm,      │ one is gone
 ///    │ refused     ▼   ▼ ten minutes of unrest ▼
 ///    └──────▶ (gone) Undone ◀──────────────────┘
 /// ```
 ///
-/// `Undone` is no state: the proposal is forgotten with the verdict, and only [`Tried`] remembers it.
+/// `Undone` is no state: the proposal is forgotten with the verdict, and only [`Tried`] remembers it. What is not allowed any more is withdrawn from each of them, and not even remembered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Stage {
     /// Said, and not carried out yet.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 use bayplan_node::occupancy::{ClockStanding, Occupancy, Occupant};
-use bayplan_node::turned::Turned;
+use bayplan_node::turned::{Turn, Turned};
 use bayplan_rebalance::{ClockPlace, Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuSet, NodeId, NodeSet, QosClass};
@@ -89,6 +89,7 @@ pub(super) fn scene_of(
         idle: BTreeMap::new(),
         touched: BTreeSet::new(),
         intruders: BTreeMap::new(),
+        disallowed: disallowed(occupancy, &modes, bounds.reach),
         clocks: occupancy.clocks.iter().map(|(id, it)| (*id, clock_place(it))).collect(),
         unrest: unrest.into_iter().find(|(holds, _)| *holds).map(|(_, unrest)| unrest),
         topology,
@@ -121,6 +122,21 @@ fn modes_of(occupancy: &Occupancy, bounds: Bounds<'_>) -> BTreeMap<ContainerId, 
     occupancy.occupants.iter().map(|it| (it.id, mode(it))).collect()
 }
 
+/// Proposals in force that could not be made any more under this configuration, or beside the containers that have come since. Those of containers that are not to be acted on are
+/// found by their modes.
+fn disallowed(
+    occupancy: &Occupancy,
+    modes: &BTreeMap<ContainerId, Mode>,
+    reach: &Reach,
+) -> BTreeSet<u64> {
+    let may = |turn: &Turn| {
+        let target = occupancy.occupants.iter().find(|it| it.id == turn.target);
+        target.is_none_or(|it| may_turn(turn.knob, it, occupancy, modes, reach))
+    };
+    let over = occupancy.turned.iter().filter(|(_, turn)| !may(turn));
+    over.map(|(number, _)| number).collect()
+}
+
 /// Whether a knob of a container that is to be acted on can be turned here, without touching others that are not.
 fn may_turn(
     knob: Knob,
@@ -141,6 +157,7 @@ fn may_turn(
         Knob::Suppress => all_act(&|it| it.spec.pod.qos == Some(QosClass::BestEffort)),
         // A pod that has said how much it may save up has decided that.
         Knob::Burst => of.tuning.burst_percent.is_none(),
+        Knob::Clock => of.spec.pod.qos.is_some_and(|it| occupancy.clock_classes.contains(&it)),
         // Exclusive CPUs are a promise: only a pod with the annotation has agreed to others.
         Knob::MoveOwner => of.tuning.rebalance == Some(RebalanceWish::Act),
         _ => true,
