@@ -124,7 +124,7 @@ impl Rebalancer {
         let fled = self.settings.parts.verdict && ladder::flees(*knob, *target, evidence.victim);
         let victim = scene.residents.get(target).filter(|_| fled)?;
         let eyes = self.eyes(&scene.topology, now);
-        eyes.lately_closed(&standing.proposal, victim).filter(|relief| *relief <= 0.0)
+        eyes.lately_closed(standing, victim).filter(|relief| *relief <= 0.0)
     }
 
     /// A container that was sent elsewhere, is no less important than the one for which it went, and suffers from others there by now: what was right when it went is not any more.
@@ -189,7 +189,7 @@ impl Rebalancer {
         now: Duration,
     ) -> Option<Verdict> {
         let victim = scene.residents.get(&standing.proposal.evidence.victim)?;
-        let look = self.eyes(&scene.topology, now).look(&standing.proposal, victim, since)?;
+        let look = self.eyes(&scene.topology, now).look(standing, victim, since)?;
         let (relief, verdict) = match look {
             Look::Decided(it @ (Verdict::Kept { relief } | Verdict::Useless { relief })) => {
                 (relief, Some(it))
