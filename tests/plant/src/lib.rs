@@ -199,6 +199,7 @@ impl Plant {
             intruders: BTreeMap::new(),
             touched: BTreeSet::new(),
             disallowed: BTreeSet::new(),
+            contested: BTreeSet::new(),
             // Nothing has wide vectors.
             clocks: BTreeMap::new(),
             unrest: self.unrest,

@@ -90,6 +90,7 @@ pub(super) fn scene_of(
         touched: BTreeSet::new(),
         intruders: BTreeMap::new(),
         disallowed: disallowed(occupancy, &modes, bounds.reach),
+        contested: BTreeSet::new(),
         clocks: occupancy.clocks.iter().map(|(id, it)| (*id, clock_place(it))).collect(),
         unrest: unrest.into_iter().find(|(holds, _)| *holds).map(|(_, unrest)| unrest),
         topology,
@@ -103,9 +104,10 @@ fn clock_place(it: &ClockStanding) -> ClockPlace {
 /// What was measured while another program changed kernel files is not what was decided, so nothing is changed or judged by it. A container with
 /// contested files is not acted on until they are not: else one fight would stop everything.
 pub(super) fn note_drift(scene: &mut Scene, drift: &Drift) {
-    for it in scene.residents.values_mut() {
+    for (id, it) in &mut scene.residents {
         if drift.contested.contains(&it.name) {
             it.mode = it.mode.min(Mode::Observe);
+            scene.contested.insert(*id);
         }
         if it.mode != Mode::Off && drift.changed.contains(&it.name) {
             scene.unrest.get_or_insert(Unrest::Drift);

@@ -165,10 +165,12 @@ impl Rebalancer {
         let Proposal { evidence, target, at, .. } = &standing.proposal;
         let is_there = |id| scene.residents.contains_key(id);
         let is_gone = !is_there(&evidence.victim) || !is_there(target);
+        let is_contested = [target, &evidence.victim].iter().any(|it| scene.contested.contains(*it));
         match standing.stage {
             Stage::Proposed => (now > *at + WORD_WITHIN).then_some(Verdict::Unknown),
             Stage::Settling { .. } if is_gone => Some(Verdict::Unknown),
             Stage::Kept if is_gone => Some(Verdict::Over),
+            _ if is_contested => Some(Verdict::Over),
             Stage::Settling { begun, .. } => {
                 let is_late = now > begun + JUDGED_WITHIN;
                 // Looks may be far apart.
@@ -243,7 +245,8 @@ impl Rebalancer {
     }
 }
 
-/// A container is to be acted on, or is gone.
+/// A container is to be acted on but for a fight for its files, or is gone.
 fn acts(scene: &Scene, id: ContainerId) -> bool {
-    scene.residents.get(&id).is_none_or(|it: &Resident| it.mode == Mode::Act)
+    scene.contested.contains(&id)
+        || scene.residents.get(&id).is_none_or(|it: &Resident| it.mode == Mode::Act)
 }

@@ -1,7 +1,7 @@
 //! Reads a scene and a script, plays it, and writes down what is said.
 //!
 //! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (without it, all that a node offers together),
-//! `mems=`, `exclusive`. A script is a phase per line: how long, then for each container the name and what is measured. `gone NAME`, `off NAME`, `observe NAME`, `act NAME`, `disallow NUMBER` (of a proposal),
+//! `mems=`, `exclusive`. A script is a phase per line: how long, then for each container the name and what is measured. `gone NAME`, `off NAME`, `observe NAME`, `act NAME`, `disallow NUMBER` (of a proposal), `contest NAME` (another program changes its files),
 //! `moved NAME`, `in NAME CPUS`, `clock NAME CPUS` (another clock domain is better, those are to be left), `home NAME` (its own place is as good), `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal, `intruder NAME TASK CPUS` of what a task takes of its CPUs. `idle 0.5` is what the
 //! kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after
 //! 100 rounds. Rounds last 5 s.
@@ -128,6 +128,12 @@ impl Play {
                     resident.mode = modes.into_iter().find(|it| it.name() == word).unwrap();
                     return;
                 }
+                Some(("contest", name)) => {
+                    let id = self.ids[name];
+                    self.scene.contested.insert(id);
+                    self.scene.residents.get_mut(&id).unwrap().mode = Mode::Observe;
+                    return;
+                }
                 Some(("disallow", number)) => {
                     self.scene.disallowed.insert(number.parse().unwrap());
                     return;
@@ -220,6 +226,7 @@ pub(crate) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) 
             touched,
             intruders: BTreeMap::new(),
             disallowed: BTreeSet::new(),
+            contested: BTreeSet::new(),
             clocks: BTreeMap::new(),
             unrest: None,
         },

@@ -115,3 +115,18 @@ fn it_is_proposed_again_as_soon_as_it_is_allowed() {
     );
     assert!(told.contains("propose 2 (act) gather on web"), "{told}");
 }
+
+/// A fight is no word of an operator, and counts as any other undo.
+#[test]
+fn what_another_program_fights_for_is_undone_and_not_withdrawn() {
+    let told = play(
+        WEB_AND_HOG,
+        "
+        until a proposal  web cpus=2 pressure=0.5  hog cpus=2
+        until a verdict  web cpus=2 pressure=0.02  hog cpus=2
+        contest hog
+        1 rounds  web cpus=2 pressure=0.02  hog cpus=2
+        ",
+    );
+    assert!(told.ends_with("judge 1 undone: not needed any more\n"), "{told}");
+}
