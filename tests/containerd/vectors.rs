@@ -27,7 +27,8 @@ fn threads(node: &Node, pod: &str) -> anyhow::Result<Option<[u32; 2]>> {
     let metrics = node.metrics()?;
     let of = |used: &str| {
         let labels = [format!("pod=\"{pod}\""), format!("used=\"{used}\"")];
-        let mut lines = metrics.lines().filter(|it| it.starts_with("bayplan_container_avx512_threads{"));
+        let mut lines =
+            metrics.lines().filter(|it| it.starts_with("bayplan_container_avx512_threads{"));
         let line = lines.find(|line| labels.iter().all(|it| line.contains(it)))?;
         line.rsplit_once(' ')?.1.parse().ok()
     };

@@ -16,14 +16,12 @@ use crate::lending::{MEASURED, ROUNDS, load};
 use crate::rebalancing::{limit, lowest_used};
 use crate::spread::Spread;
 
-pub(crate) const TESTS: &[Test] = &[
-    Test {
-        name: "a_budget_follows_what_others_use",
-        needs: |hardware| hardware.has_cpus(16),
-        config: BUDGET,
-        run: a_budget_follows,
-    },
-];
+pub(crate) const TESTS: &[Test] = &[Test {
+    name: "a_budget_follows_what_others_use",
+    needs: |hardware| hardware.has_cpus(16),
+    config: BUDGET,
+    run: a_budget_follows,
+}];
 
 /// As `/proc/stat` counts (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;

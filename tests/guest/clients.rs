@@ -100,10 +100,7 @@ pub(crate) fn milliseconds_since(begun: Instant) -> f64 {
 }
 
 /// For a loop of so many rounds.
-pub(crate) fn ask_redis(
-    port: u16,
-    next: &mut dyn FnMut(f64) -> Option<u32>,
-) -> anyhow::Result<()> {
+pub(crate) fn ask_redis(port: u16, next: &mut dyn FnMut(f64) -> Option<u32>) -> anyhow::Result<()> {
     let address = ("127.0.0.1", port);
     let mut server = wait_for("the server", LIMIT, || Ok(TcpStream::connect(address).ok()))?;
     server.set_nodelay(true)?;

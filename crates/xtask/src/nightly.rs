@@ -114,7 +114,16 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     let mut probes = Command::new(std::env::current_exe()?);
     probes.args(["lab", "run", "--kernel", "all", "--suite", "probes"]);
     let mut hog = Command::new(std::env::current_exe()?);
-    hog.args(["lab", "run", "--kernel", "all", "--", "a_hog_is_named", "lent_cpus_come", "a_budget"]);
+    hog.args([
+        "lab",
+        "run",
+        "--kernel",
+        "all",
+        "--",
+        "a_hog_is_named",
+        "lent_cpus_come",
+        "a_budget",
+    ]);
     let mut caches = Command::new(std::env::current_exe()?);
     caches.args(["lab", "run", "--machine", "2s-die4-l3x4", "--kernel", "backports", "--"]);
     caches.args(["that_hop", "with_wide_vectors"]);

@@ -165,7 +165,8 @@ impl Rebalancer {
         let Proposal { evidence, target, at, .. } = &standing.proposal;
         let is_there = |id| scene.residents.contains_key(id);
         let is_gone = !is_there(&evidence.victim) || !is_there(target);
-        let is_contested = [target, &evidence.victim].iter().any(|it| scene.contested.contains(*it));
+        let is_contested =
+            [target, &evidence.victim].iter().any(|it| scene.contested.contains(*it));
         match standing.stage {
             Stage::Proposed => (now > *at + WORD_WITHIN).then_some(Verdict::Unknown),
             Stage::Settling { .. } if is_gone => Some(Verdict::Unknown),
