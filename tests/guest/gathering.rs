@@ -4,11 +4,8 @@
 //! outside of containers, one on a CPU of each cache.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, sleep};
+use std::net::UdpSocket;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -18,9 +15,8 @@ use bayplan_tests::node::{LIMIT, Node, Placed, allowed_by_kernel};
 use bayplan_tests::process::wait_for;
 use bayplan_tests::under_load::{PORT, launch_server};
 use bayplan_types::{CpuId, CpuSet, QosClass};
-use nix::sched;
-use nix::unistd::Pid;
 
+use crate::clients::{Ask, Asking, Clients, ask_redis, milliseconds_since, percentile};
 use crate::hardware::Hardware;
 use crate::{Needs, Test};
 
@@ -114,9 +110,6 @@ fn has_caches_in_a_node(hardware: &Hardware) -> Needs {
     }
 }
 
-/// What clients do until they are told to end: for each answer they say how long it took, in milliseconds, and hear how much work to ask for next; `None`: no more.
-type Ask = fn(&mut dyn FnMut(f64) -> Option<u32>) -> anyhow::Result<()>;
-
 fn is_tied_to_one_cache(
     node: &Node,
     hardware: &Hardware,
@@ -131,12 +124,13 @@ fn is_tied_to_one_cache(
     // First all of them in one cache, so that it is known what is usual.
     let cache: Vec<CpuId> = caches[0].iter().collect();
     let near: Vec<CpuId> = cache.iter().copied().cycle().take(own.len()).collect();
-    let clients = Clients::start(&near, ask, WORKS[0])?;
-    let work = clients.keep_busy(node, server)?;
+    let asking = Asking { ask, servers: 1, work: WORKS[0], pause: PAUSE };
+    let clients = Clients::start(&near, asking);
+    let work = keep_busy(&clients, node, server)?;
     measure(node, server, &clients, "clients in one cache")?;
     sleep(CALM);
     drop(clients);
-    let clients = Clients::start(&own, ask, work)?;
+    let clients = Clients::start(&own, Asking { work, ..asking });
 
     let before = measure(node, server, &clients, "before")?;
     let observed = proposal(node, ProposalState::Observed)?;
@@ -225,10 +219,6 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn percentile(sorted: &[f64], percent: usize) -> f64 {
-    sorted.get(sorted.len() * percent / 100).copied().unwrap_or(f64::NAN)
-}
-
 /// CPU time of the server's cgroup, in seconds.
 fn used(server: &Placed) -> anyhow::Result<f64> {
     let stat = server.cgroup_file("cpu.stat")?;
@@ -257,115 +247,35 @@ fn moves(node: &Node) -> anyhow::Result<BTreeMap<String, u64>> {
     own.map(|line| row(line).with_context(|| line.to_owned())).collect()
 }
 
-/// Clients that ask, each from a CPU of its own, until this is dropped.
-struct Clients {
-    is_over: Arc<AtomicBool>,
-    work: Arc<AtomicU32>,
-    /// How long answers took, in milliseconds.
-    waits: Arc<Mutex<Vec<f64>>>,
-    threads: Vec<JoinHandle<anyhow::Result<()>>>,
-}
-
-impl Clients {
-    fn start(cpus: &[CpuId], ask: Ask, first: u32) -> anyhow::Result<Clients> {
-        let (is_over, waits) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<f64>>>::default());
-        let work = Arc::new(AtomicU32::new(first));
-        let threads = cpus.iter().map(|cpu| {
-            let (cpu, is_over, waits) = (*cpu, Arc::clone(&is_over), Arc::clone(&waits));
-            let work = Arc::clone(&work);
-            std::thread::spawn(move || {
-                run_on(cpu)?;
-                ask(&mut |waited| {
-                    waits.lock().unwrap_or_else(PoisonError::into_inner).push(waited);
-                    sleep(PAUSE);
-                    (!is_over.load(Ordering::Relaxed)).then(|| work.load(Ordering::Relaxed))
-                })
-            })
-        });
-        let threads = threads.collect();
-        Ok(Clients { is_over, work, waits, threads })
-    }
-
-    /// Asks for so much that the server is [`BUSY`].
-    fn keep_busy(&self, node: &Node, server: &Placed) -> anyhow::Result<u32> {
-        for work in WORKS {
-            self.work.store(work, Ordering::Relaxed);
-            sleep(Duration::from_secs(4));
-            let (begun, before, moved) = (Instant::now(), used(server)?, moves(node)?);
-            self.take();
-            sleep(Duration::from_secs(6));
-            let took = begun.elapsed().as_secs_f64();
-            let busy = (used(server)? - before) / took;
-            let answers = self.take().len() as f64 / took;
-            let all = |moves: BTreeMap<String, u64>| moves.into_values().sum::<u64>();
-            let moved = (all(moves(node)?) - all(moved)) as f64 / took;
-            println!(
-                "  work {work}: {answers:.0} answers/s, {busy:.2} CPUs busy, {moved:.0} migrations/s"
-            );
-            if busy >= BUSY {
-                return Ok(work);
-            }
-        }
-        Ok(self.work.load(Ordering::Relaxed))
-    }
-
-    /// What was waited since this was called last, sorted.
-    fn take(&self) -> Vec<f64> {
-        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = std::mem::take(&mut *waits);
-        taken.retain(|it| it.is_finite());
-        taken.sort_by(f64::total_cmp);
-        taken
-    }
-}
-
-impl Drop for Clients {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            if let Ok(Err(error)) = thread.join() {
-                println!("  a client: {error:#}");
-            }
+/// Asks for so much that the server is [`BUSY`].
+fn keep_busy(clients: &Clients, node: &Node, server: &Placed) -> anyhow::Result<u32> {
+    for work in WORKS {
+        clients.ask_for(work);
+        sleep(Duration::from_secs(4));
+        let (begun, before, moved) = (Instant::now(), used(server)?, moves(node)?);
+        clients.take();
+        sleep(Duration::from_secs(6));
+        let took = begun.elapsed().as_secs_f64();
+        let busy = (used(server)? - before) / took;
+        let answers = clients.take().len() as f64 / took;
+        let all = |moves: BTreeMap<String, u64>| moves.into_values().sum::<u64>();
+        let moved = (all(moves(node)?) - all(moved)) as f64 / took;
+        println!(
+            "  work {work}: {answers:.0} answers/s, {busy:.2} CPUs busy, {moved:.0} migrations/s"
+        );
+        if busy >= BUSY {
+            return Ok(work);
         }
     }
+    Ok(WORKS[WORKS.len() - 1])
 }
 
-/// The calling thread, and no other.
-fn run_on(cpu: CpuId) -> anyhow::Result<()> {
-    let mut own = sched::CpuSet::new();
-    own.set(usize::try_from(cpu.0)?)?;
-    Ok(sched::sched_setaffinity(Pid::from_raw(0), &own)?)
-}
-
-fn milliseconds_since(begun: Instant) -> f64 {
-    begun.elapsed().as_secs_f64() * 1e3
-}
-
-fn ask_redis(next: &mut dyn FnMut(f64) -> Option<u32>) -> anyhow::Result<()> {
-    let address = ("127.0.0.1", PORT);
-    let mut server = wait_for("the server", LIMIT, || Ok(TcpStream::connect(address).ok()))?;
-    server.set_nodelay(true)?;
-    let (mut answer, mut work) = ([0; 64], WORKS[0]);
-    loop {
-        let question = format!("EVAL \"local x=0 while x<{work} do x=x+1 end return x\" 0\r\n");
-        let begun = Instant::now();
-        server.write_all(question.as_bytes())?;
-        let length = server.read(&mut answer)?;
-        let told = answer.get(..length).unwrap_or_default();
-        ensure!(told == format!(":{work}\r\n").as_bytes(), "answered {}", told.escape_ascii());
-        match next(milliseconds_since(begun)) {
-            Some(more) => work = more,
-            None => return Ok(()),
-        }
-    }
-}
-
-fn ask_threads(next: &mut dyn FnMut(f64) -> Option<u32>) -> anyhow::Result<()> {
+fn ask_threads(port: u16, next: &mut dyn FnMut(f64) -> Option<u32>) -> anyhow::Result<()> {
     let socket = UdpSocket::bind(("127.0.0.1", 0))?;
-    socket.connect(("127.0.0.1", PORT))?;
+    socket.connect(("127.0.0.1", port))?;
     // A question that came before the server, or was dropped, is asked again.
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-    let (mut answer, mut work) = ([0; 4], WORKS[0]);
+    let (mut answer, mut work) = ([0; 4], 0);
     loop {
         let begun = Instant::now();
         let answered = socket.send(&work.to_ne_bytes()).and_then(|_| socket.recv(&mut answer));

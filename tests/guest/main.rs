@@ -8,9 +8,10 @@
 
 mod arrival;
 mod asked;
+mod budget;
 mod cgroup;
+mod clients;
 mod clocks;
-mod colocation;
 mod cuse;
 mod exclusive;
 mod files;
@@ -21,6 +22,7 @@ mod held;
 mod isolated;
 mod isst_driver;
 mod killed;
+mod lending;
 mod lifecycle;
 mod machine;
 mod memory;
@@ -31,6 +33,7 @@ mod rebalancing;
 mod resize;
 mod shared;
 mod speed_select;
+mod spread;
 mod units;
 
 use std::path::Path;
@@ -71,8 +74,14 @@ struct Test {
 }
 
 /// Those that only run when they are asked for: on a busy host they may fail, or they want a containerd of their own (`lab run --containerd 2 -- as_a_plugin`).
-const BY_NAME: [&[Test]; 5] =
-    [rebalancing::TESTS, colocation::TESTS, clocks::TESTS, gathering::TESTS, plugin::TESTS];
+const BY_NAME: [&[Test]; 6] = [
+    rebalancing::TESTS,
+    lending::TESTS,
+    budget::TESTS,
+    clocks::TESTS,
+    gathering::TESTS,
+    plugin::TESTS,
+];
 
 /// What a machine lacks for a test.
 type Needs = Result<(), &'static str>;

@@ -137,7 +137,7 @@ fn are_back(hog: &Placed, free: &[String; 2]) -> anyhow::Result<()> {
 }
 
 /// Says what the pod, its class and all pods are worth, as kubelet does. Of the server's class it is the only one.
-fn weigh(pod: &Placed, milli: u64, hardware: &Hardware) -> anyhow::Result<()> {
+pub(crate) fn weigh(pod: &Placed, milli: u64, hardware: &Hardware) -> anyhow::Result<()> {
     let all = u64::try_from(hardware.cpus.len())? * 1000;
     for (group, milli) in [("..", milli), ("../..", milli), ("../../..", all)] {
         pod.write_cgroup_file(&format!("{group}/cpu.weight"), &weight(milli).to_string())?;
@@ -146,7 +146,7 @@ fn weigh(pod: &Placed, milli: u64, hardware: &Hardware) -> anyhow::Result<()> {
 }
 
 /// Kubelet makes shares of cgroup v1 of a request, at least 2, and a weight of these.
-fn weight(milli: u64) -> u64 {
+pub(crate) fn weight(milli: u64) -> u64 {
     let shares = (milli * 1024 / 1000).clamp(2, 262_144);
     1 + (shares - 2) * 9999 / 262_142
 }

@@ -26,6 +26,24 @@ fn all_suites_together_hold_on_seeds_drawn_at_random() {
     );
 }
 
+/// Range after range, as many machine-hours as are asked for; what there is so far is printed after each, so that it may be ended at any time.
+#[test]
+fn no_machine_is_worse_than_without_in_as_many_hours_as_are_asked_for() {
+    let Some(hours) = number("BAYPLAN_REBALANCE_HOURS") else { return };
+    let mut all: Vec<Score> = Vec::new();
+    while all.iter().map(|it| it.machine_hours).sum::<f64>() < hours as f64 {
+        let first = draw();
+        let scores = scores(&cases(first), &Settings::default());
+        assert!(!scores.is_empty(), "no suite is chosen");
+        match all.is_empty() {
+            true => all = scores,
+            false => all.iter_mut().zip(scores).for_each(|(all, it)| all.merge(it)),
+        }
+        println!("seeds from {first}; all so far:\n{}", table::render(&all));
+    }
+    assert!(all.iter().all(|it| it.worse.is_empty()), "{}", table::render(&all));
+}
+
 /// Far from the seeds of an ordinary run, and short enough to be typed.
 fn draw() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

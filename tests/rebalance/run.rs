@@ -47,6 +47,8 @@ pub(crate) struct Made {
     pub(crate) proposal: Box<Proposal>,
     /// Whether it was made against a container that was to blame.
     pub(crate) is_right: bool,
+    /// The same by the stricter count, with every container where it was in the minute before.
+    pub(crate) is_right_then: bool,
 }
 
 /// One seed, and how it goes with nothing at the knobs and with the oracle.
@@ -131,12 +133,13 @@ impl Log {
         let seconds = at.as_secs_f64() - trial.onset.as_secs_f64();
         let told = match change {
             Change::Made(proposal) => {
-                let is_right = past.is_none_or(|past| is_right(past, plant, &proposal));
+                let judged = |places| past.is_none_or(|it| is_right(it, plant, &proposal, places));
+                let [is_right, is_right_then] = [Places::Now, Places::Then].map(judged);
                 let told =
                     format!("{}{}", told(plant, &proposal), if is_right { "" } else { ", WRONG" });
                 self.changed_at.push(at);
                 self.asked.push((at, proposal.evidence.victim));
-                self.made.push(Made { at, proposal, is_right });
+                self.made.push(Made { at, proposal, is_right, is_right_then });
                 told
             }
             Change::Undone(number, verdict) => {
@@ -178,13 +181,24 @@ fn told(plant: &Plant, proposal: &Proposal) -> String {
     told
 }
 
-/// Whether the victim would have been a good deal better off over the last minute without the culprit, if every container had been where it is now.
+/// Where containers are in the minute that is run again.
+#[derive(Clone, Copy, PartialEq)]
+enum Places {
+    /// Where they are by now: one that was moved a moment ago does no harm any more where it was, and some where it is.
+    Now,
+    /// Where they were: what is done for a victim of one that has just come is false then, whatever it suffers.
+    Then,
+}
+
+/// Whether the victim would have been a good deal better off over the last minute without the culprit.
 /// For what is done to the victim itself: with it, provided that it is others, its own limit or far memory that it suffers from.
-fn is_right(past: &Plant, now: &Plant, proposal: &Proposal) -> bool {
+fn is_right(past: &Plant, now: &Plant, proposal: &Proposal, places: Places) -> bool {
     // What a container does to itself is as it is now, and there is no activity of another to look back at.
     let mut past = if proposal.knob == Knob::Gather { now.clone() } else { past.clone() };
     past.undo(proposal.number);
-    seat(&mut past, now, proposal.number);
+    if places == Places::Now {
+        seat(&mut past, now, proposal.number);
+    }
     let victim = proposal.evidence.victim;
     // It takes a minute until memory is where it is to be.
     let settle = if proposal.knob == Knob::Memory { PAST } else { 2 };
@@ -215,8 +229,7 @@ fn is_in_vain(plant: &Plant, proposal: &Proposal) -> Option<bool> {
     Some(p99(without) <= NO_HARM * p99(plant.clone()))
 }
 
-/// Puts every container where it is by now without one proposal: one that was moved a moment ago does no harm any more where it was, and some where
-/// it is.
+/// Puts every container where it is by now without one proposal.
 fn seat(past: &mut Plant, now: &Plant, but: u64) {
     let moves = |plant: &Plant| -> BTreeMap<u64, Proposal> {
         let all = plant.in_force().filter(|it| !it.leave.is_empty() && it.number != but);

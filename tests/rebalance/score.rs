@@ -33,6 +33,7 @@ const IN_VAIN_MAX: f64 = 0.25;
 pub(crate) struct Score {
     pub(crate) name: &'static str,
     pub(crate) aim: Aim,
+    pub(crate) machines: usize,
     pub(crate) machine_hours: f64,
     /// From the onset to the first change that was asked for a victim's sake, by victim that can be relieved; `None` for never.
     pub(crate) detected: Vec<Option<Duration>>,
@@ -40,6 +41,8 @@ pub(crate) struct Score {
     pub(crate) relieved: Vec<Option<Duration>>,
     pub(crate) made: usize,
     pub(crate) wrong: usize,
+    /// The same by the stricter count.
+    pub(crate) wrong_then: usize,
     pub(crate) undone: usize,
     pub(crate) moves: usize,
     /// Looks at changes in force with a target that was to blame, and those at changes that did nothing for their victim.
@@ -54,6 +57,8 @@ pub(crate) struct Score {
     pub(crate) ratio: f64,
     pub(crate) ratio_worst: f64,
     pub(crate) worst_seed: u64,
+    /// Seeds with which it is more than [`WORSE_MAX`], and by how much.
+    pub(crate) worse: Vec<(u64, f64)>,
     /// In some case the oracle was slower than doing nothing.
     pub(crate) oracle_worse: bool,
 }
@@ -63,11 +68,13 @@ pub(crate) fn score(suite: &Suite, cases: &[Case], settings: &Settings) -> Score
     let mut score = Score {
         name: suite.name,
         aim: suite.aim,
+        machines: 0,
         machine_hours: 0.0,
         detected: Vec::new(),
         relieved: Vec::new(),
         made: 0,
         wrong: 0,
+        wrong_then: 0,
         undone: 0,
         moves: 0,
         held: 0,
@@ -78,6 +85,7 @@ pub(crate) fn score(suite: &Suite, cases: &[Case], settings: &Settings) -> Score
         ratio: 0.0,
         ratio_worst: 0.0,
         worst_seed: 0,
+        worse: Vec::new(),
         oracle_worse: false,
     };
     for case in cases {
@@ -88,12 +96,14 @@ pub(crate) fn score(suite: &Suite, cases: &[Case], settings: &Settings) -> Score
 
 impl Score {
     fn add(&mut self, case: &Case, log: &Log, seeds: f64) {
+        self.machines += 1;
         self.machine_hours += case.trial.end.as_secs_f64() / 3600.0;
         for victim in &case.trial.victims {
             self.add_victim(case, log, *victim);
         }
         self.made += log.made.len();
         self.wrong += log.made.iter().filter(|made| !made.is_right).count();
+        self.wrong_then += log.made.iter().filter(|made| !made.is_right_then).count();
         self.undone += log.undone_at.len();
         self.held += log.held;
         self.held_in_vain += log.held_in_vain;
@@ -114,6 +124,9 @@ impl Score {
         if ratio > self.ratio_worst {
             (self.ratio_worst, self.worst_seed) = (ratio, case.seed);
         }
+        if ratio > WORSE_MAX {
+            self.worse.push((case.seed, ratio));
+        }
         self.oracle_worse |= mean_of(&case.oracle, &all) > 1.001 * mean_of(&case.nothing, &all);
     }
 
@@ -123,6 +136,34 @@ impl Score {
         let first = asked.into_iter().find(|at| *at > case.trial.onset);
         self.detected.push(first.map(|at| at - case.trial.onset));
         self.relieved.push(relief);
+    }
+
+    /// With another range of seeds of the same suite.
+    pub(crate) fn merge(&mut self, other: Score) {
+        let (own, others) = (self.machines as f64, other.machines as f64);
+        let mean = |a: f64, b: f64| (a * own + b * others) / (own + others);
+        self.ratio = mean(self.ratio, other.ratio);
+        for (own, other) in self.p99_ms.iter_mut().zip(other.p99_ms) {
+            *own = mean(*own, other);
+        }
+        if other.ratio_worst > self.ratio_worst {
+            (self.ratio_worst, self.worst_seed) = (other.ratio_worst, other.worst_seed);
+        }
+        self.machines += other.machines;
+        self.machine_hours += other.machine_hours;
+        self.detected.extend(other.detected);
+        self.relieved.extend(other.relieved);
+        self.made += other.made;
+        self.wrong += other.wrong;
+        self.wrong_then += other.wrong_then;
+        self.undone += other.undone;
+        self.moves += other.moves;
+        self.held += other.held;
+        self.held_in_vain += other.held_in_vain;
+        self.ping_pong += other.ping_pong;
+        self.busiest_minute = self.busiest_minute.max(other.busiest_minute);
+        self.worse.extend(other.worse);
+        self.oracle_worse |= other.oracle_worse;
     }
 
     /// Share of the victims that were relieved in time; `None` where none could be.

@@ -83,7 +83,7 @@ fn render_case(case: &Case, log: &Log) -> String {
 /// One line per suite.
 pub(crate) fn render(scores: &[Score]) -> String {
     let mut text = format!(
-        "{:<13} {:>6} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7} {:>7} {:>12}\n",
+        "{:<13} {:>6} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8} {:>8} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7} {:>7} {:>12}\n",
         "suite",
         "hours",
         "victims",
@@ -93,6 +93,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
         "actions",
         "false",
         "per day",
+        "stricter",
         "undone",
         "moves",
         "in vain",
@@ -109,7 +110,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
         let [nothing, bayplan, oracle] = score.p99_ms;
         let _ = writeln!(
             text,
-            "{:<13} {:>6.0} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8.1} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7.3} {:>7.3} {:>12}",
+            "{:<13} {:>6.0} {:>8} {:>12} {:>12} {:>8} {:>8} {:>6} {:>8.1} {:>8} {:>6} {:>6} {:>7} {:>6} {:>24} {:>7.3} {:>7.3} {:>12}",
             score.name,
             score.machine_hours,
             score.relieved.len(),
@@ -119,6 +120,7 @@ pub(crate) fn render(scores: &[Score]) -> String {
             score.made,
             score.wrong,
             score.wrong_per_day(),
+            score.wrong_then,
             score.undone,
             score.moves,
             format!("{}/{}", score.held_in_vain, score.held),
@@ -131,12 +133,24 @@ pub(crate) fn render(scores: &[Score]) -> String {
     }
     let hours: f64 = scores.iter().map(|score| score.machine_hours).sum();
     let wrong: usize = scores.iter().map(|score| score.wrong).sum();
+    let wrong_then: usize = scores.iter().map(|score| score.wrong_then).sum();
     let made: usize = scores.iter().map(|score| score.made).sum();
+    let machines: usize = scores.iter().map(|score| score.machines).sum();
+    let relieved: Vec<_> = scores.iter().flat_map(|score| &score.relieved).collect();
+    let late = relieved.iter().filter(|it| is_late(***it)).count();
     let _ = writeln!(
         text,
-        "all: {hours:.0} machine-hours, {made} actions, {wrong} false, {:.2} per machine-day",
-        wrong as f64 * 24.0 / hours
+        "all: {machines} machines, {hours:.0} machine-hours; {} of {} victims relieved within 30 s; {made} actions, {wrong} false, {:.2} per machine-day ({wrong_then}, {:.2}, by the stricter count)",
+        relieved.len() - late,
+        relieved.len(),
+        wrong as f64 * 24.0 / hours,
+        wrong_then as f64 * 24.0 / hours
     );
+    for score in scores {
+        for (seed, ratio) in &score.worse {
+            let _ = writeln!(text, "worse than doing nothing: {}:{seed}, {ratio:.3}", score.name);
+        }
+    }
     text
 }
 

@@ -169,12 +169,17 @@ fn parse_latency(csv: &str) -> Option<Latency> {
 /// A container that runs a program of the machine.
 fn launch(node: &mut Node, name: &str, cpu: u64, script: &str) -> anyhow::Result<Placed> {
     let qos = if cpu > 0 { QosClass::Burstable } else { QosClass::BestEffort };
-    let spec = ContainerSpec {
+    let spec = running(ContainerSpec::burstable("app", cpu), script);
+    node.launch(&PodSpec::new(&format!("scenario-{name}"), qos), &spec)
+}
+
+/// With programs of the machine.
+fn running(spec: ContainerSpec, script: &str) -> ContainerSpec {
+    ContainerSpec {
         command: ["/bin/busybox", "sh", "-c", script].map(str::to_owned).to_vec(),
         host_dirs: ["/usr", "/lib", "/lib64"].map(str::to_owned).to_vec(),
-        ..ContainerSpec::burstable("app", cpu)
-    };
-    node.launch(&PodSpec::new(&format!("scenario-{name}"), qos), &spec)
+        ..spec
+    }
 }
 
 /// redis, which Debian has under the name of another tool of redis's as well: which one it is it knows by its name.
@@ -182,6 +187,18 @@ fn launch(node: &mut Node, name: &str, cpu: u64, script: &str) -> anyhow::Result
 /// # Errors
 /// It is not installed, or does not start.
 pub fn launch_server(node: &mut Node, servers: u16, milli: u64) -> anyhow::Result<Placed> {
+    launch(node, "server", milli, &redis(servers)?)
+}
+
+/// A container that runs so many processes of redis, from [`PORT`] on.
+///
+/// # Errors
+/// It is not installed.
+pub fn with_redis(spec: ContainerSpec, servers: u16) -> anyhow::Result<ContainerSpec> {
+    Ok(running(spec, &redis(servers)?))
+}
+
+fn redis(servers: u16) -> anyhow::Result<String> {
     let program = find_program("redis-check-rdb", "redis-tools")?;
     let run = |port: u16| {
         let program = program.display();
@@ -191,7 +208,7 @@ pub fn launch_server(node: &mut Node, servers: u16, milli: u64) -> anyhow::Resul
     };
     let others: String =
         (PORT + 1..PORT + servers).map(|port| format!("({}) & ", run(port))).collect();
-    launch(node, "server", milli, &format!("{others}{}", run(PORT)))
+    Ok(format!("{others}{}", run(PORT)))
 }
 
 /// A container of the lowest class that wants so many CPUs.

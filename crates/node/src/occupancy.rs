@@ -1,6 +1,6 @@
 //! Which containers run where, for everything that is written beside CPU sets. In: the state. Out: values that stand for themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bayplan_allocator::{ContainerId, NoHome};
@@ -33,6 +33,8 @@ pub struct Occupancy {
     pub budget: Option<MilliCpu>,
     /// CPUs that containers lend to them.
     pub lent: CpuSet,
+    /// QoS classes with a strategy for containers that use wide vectors.
+    pub clock_classes: BTreeSet<QosClass>,
     /// Containers that use wide vectors and may go to another clock domain; none where there is no strategy for them.
     pub clocks: BTreeMap<ContainerId, ClockStanding>,
     /// After how many steps of the state.

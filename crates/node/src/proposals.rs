@@ -45,7 +45,7 @@ pub enum ProposalState {
     Undone,
     /// It could not be carried out.
     Refused,
-    /// An operator has taken it back: by a pause, by a restore, by another mode.
+    /// An operator has taken it back: by a pause, a restore, or a configuration that does not allow it.
     Withdrawn,
     /// Nothing is looked at because of it any more, and a container that owns CPUs stays on those to which it was moved.
     Stays,

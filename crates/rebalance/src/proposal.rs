@@ -120,6 +120,8 @@ pub enum Verdict {
     Covered,
     /// What it was for has been over for a while; undone.
     Over,
+    /// It is not allowed any more; undone at once, whatever was undone in this minute.
+    Withdrawn,
 }
 
 /// What the rebalancer says after a round.

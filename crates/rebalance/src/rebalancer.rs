@@ -57,7 +57,7 @@ impl Rebalancer {
         }
     }
 
-    /// Goes on with other settings. What stands and is forbidden now is undone in the next round.
+    /// Goes on with other settings. What stands and is forbidden now is withdrawn in the next round.
     pub fn reconfigure(&mut self, settings: Settings) {
         self.settings = settings;
     }
@@ -134,7 +134,8 @@ impl Rebalancer {
     }
 
     /// Looks at a round. A round that does not end after the one before it is left out. In unrest nothing is proposed and nothing measured is judged; what is
-    /// not allowed any more, has lost its victim or target, or was carried out ten minutes ago and could not be judged since, is undone all the same.
+    /// not allowed any more, has lost its victim or target, or was carried out ten minutes ago and could not be judged since, is undone all the same. What is not allowed any more
+    /// is undone in this round, all of it.
     pub fn look(&mut self, scene: &Scene, round: &Round) -> Vec<Decision> {
         // When the oldest one began is not known.
         let depth = self.settings.history.max(self.settings.long).max(2 * self.settings.settle + 1);

@@ -47,6 +47,7 @@ impl Verdict {
             Verdict::Unknown => "unknown",
             Verdict::Covered => "covered",
             Verdict::Over => "over",
+            Verdict::Withdrawn => "withdrawn",
         }
     }
 }
@@ -102,6 +103,7 @@ pub fn render_verdict(verdict: &Verdict, name_of: NameOf<'_>) -> String {
         Verdict::Unknown => "undone: could not be judged".to_owned(),
         Verdict::Covered => "undone: another change helps without it".to_owned(),
         Verdict::Over => "undone: not needed any more".to_owned(),
+        Verdict::Withdrawn => "undone: not allowed any more".to_owned(),
     }
 }
 
@@ -187,5 +189,6 @@ mod tests {
         check_verdict(Verdict::Unknown, "undone: could not be judged");
         check_verdict(Verdict::Covered, "undone: another change helps without it");
         check_verdict(Verdict::Over, "undone: not needed any more");
+        check_verdict(Verdict::Withdrawn, "undone: not allowed any more");
     }
 }

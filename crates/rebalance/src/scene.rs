@@ -25,6 +25,10 @@ pub struct Scene {
     pub touched: BTreeSet<ContainerId>,
     /// Of exclusive containers, what takes most of their CPUs' time and is no container; without those of which nothing is known.
     pub intruders: BTreeMap<ContainerId, Intruder>,
+    /// Proposals in force that may not be any more, by number: a container that they touch is not to be acted on, or there is no strategy for what they are for.
+    pub disallowed: BTreeSet<u64>,
+    /// Containers with files that another program changes again and again: they are not to be acted on for now.
+    pub contested: BTreeSet<ContainerId>,
     /// Containers that use wide vectors and may go to another clock domain; none where there is no strategy for them.
     pub clocks: BTreeMap<ContainerId, ClockPlace>,
     /// Why nothing is to be changed now.

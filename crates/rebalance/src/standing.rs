@@ -8,6 +8,7 @@ use bayplan_allocator::ContainerId;
 use crate::knob::Knob;
 use crate::ladder::Domain;
 use crate::proposal::Proposal;
+use crate::sample::Signal;
 
 /// A proposal and where it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +18,8 @@ pub(crate) struct Standing {
     pub stage: Stage,
     /// How much each container may have suffered when this was proposed, whether that was sure or not: 1 is at a limit.
     pub ill_before: BTreeMap<ContainerId, f64>,
+    /// The signals of the victim when this was proposed, whether they were found or not; without those that were not measured.
+    pub before: BTreeMap<Signal, f64>,
     /// From which container the victim suffered, and the CPUs that this one wanted then.
     pub culprit: Option<(ContainerId, f64)>,
     /// The number of what was proposed before this was judged and leaves it nothing to do, if it helps.
@@ -34,12 +37,12 @@ pub(crate) struct Standing {
 /// Proposed ────────▶ Settling ─────────────▶ Kept
 ///    │ │               │  ▲ │                  │ fled in vain,
 ///    │ │ no word       │  └─┘ unrest           │ all well for long, covered,
-///    │ └───────────┐   │ no relief, harm,      │ one is gone, not allowed any more
+///    │ └───────────┐   │ no relief, harm,      │ one is gone
 ///    │ refused     ▼   ▼ ten minutes of unrest ▼
 ///    └──────▶ (gone) Undone ◀──────────────────┘
 /// ```
 ///
-/// `Undone` is no state: the proposal is forgotten with the verdict, and only [`Tried`] remembers it.
+/// `Undone` is no state: the proposal is forgotten with the verdict, and only [`Tried`] remembers it. What is not allowed any more is withdrawn from each of them, and not even remembered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Stage {
     /// Said, and not carried out yet.

@@ -26,6 +26,7 @@ mod judging;
 mod properties;
 mod suffering;
 mod unhelped;
+mod withdrawn;
 
 use harness::{check, check_with, parse_knobs, play, victims_after};
 

@@ -54,10 +54,11 @@ impl Judge<'_> {
     /// Looks at a change made at `since`; `None` as long as too few rounds have passed.
     pub(crate) fn look(
         &self,
-        proposal: &Proposal,
+        standing: &Standing,
         victim: &Resident,
         since: Duration,
     ) -> Option<Look> {
+        let proposal = &standing.proposal;
         let Proposal { evidence, target, .. } = proposal;
         let settings = self.settings;
         let after: Vec<Option<&Sample>> =
@@ -77,7 +78,7 @@ impl Judge<'_> {
         // Two looks and no more: one at each round would find chance now and then. An odd number of rounds has a middle one.
         let is_last = after.len() + 1 >= 2 * settings.settle;
         let first = after.len().checked_sub(settings.settle).filter(|newer| *newer > 0);
-        let first = first.and_then(|newer| self.relief(proposal, victim, after.get(newer..)?));
+        let first = first.and_then(|newer| self.relief(standing, victim, after.get(newer..)?));
         let decided = |Vote { seen, sure: relief }| match relief >= least || !settings.parts.verdict
         {
             true => Some(Verdict::Kept { relief }),
@@ -90,7 +91,7 @@ impl Judge<'_> {
         if let Some(Vote { seen, .. }) = first.filter(|_| !is_last) {
             return Some(Look::Undecided { seen });
         }
-        let Some(vote) = self.relief(proposal, victim, &after) else {
+        let Some(vote) = self.relief(standing, victim, &after) else {
             let is_hopeless = after.len() >= 2 * settings.settle;
             return is_hopeless.then_some(Look::Decided(Verdict::Unknown));
         };
@@ -100,21 +101,22 @@ impl Judge<'_> {
     }
 
     /// Which part of the gap is closed in the last rounds, as it looks; `None` as long as they are not all of the place that it has since then.
-    pub(crate) fn lately_closed(&self, proposal: &Proposal, victim: &Resident) -> Option<f64> {
+    pub(crate) fn lately_closed(&self, standing: &Standing, victim: &Resident) -> Option<f64> {
+        let proposal = &standing.proposal;
         let since = victim.since.max(proposal.at);
         let rounds = self.windows.of(proposal.evidence.victim, since);
         let rounds: Vec<Option<&Sample>> = rounds.take(2 * self.settings.settle).collect();
         let is_enough = rounds.len() >= 2 * self.settings.settle;
-        self.relief(proposal, victim, &rounds).filter(|_| is_enough).map(|vote| vote.seen)
+        self.relief(standing, victim, &rounds).filter(|_| is_enough).map(|vote| vote.seen)
     }
 
     /// The votes of all signals that the knob is for, and of those that are too high only since then: -1 to 1. `None` where none of the former was measured.
-    fn relief(&self, proposal: &Proposal, victim: &Resident, after: &Rounds<'_>) -> Option<Vote> {
-        let votes: Vec<Vote> = self.votes(proposal, after).collect();
+    fn relief(&self, standing: &Standing, victim: &Resident, after: &Rounds<'_>) -> Option<Vote> {
+        let votes: Vec<Vote> = self.votes(&standing.proposal, after).collect();
         if votes.is_empty() {
             return None;
         }
-        let against: Vec<f64> = self.new_troubles(proposal, victim, after).collect();
+        let against: Vec<f64> = self.new_troubles(standing, victim, after).collect();
         let mean = |vote: fn(&Vote) -> f64| {
             let sum = votes.iter().map(vote).sum::<f64>() - against.iter().sum::<f64>();
             sum / (votes.len() + against.len()) as f64
@@ -130,15 +132,24 @@ impl Judge<'_> {
         found.filter_map(|it| vote(it, after))
     }
 
-    /// How far signals that were not found before, and that others can be to blame for, are above their limits since then: 0 to 1 at twice the limit. On fewer CPUs those count, too, that were found
-    /// and that the knob is not for, as far as they are worse; and where it is not known any more how it was before, it was at the limit.
+    /// All signals of a container in the last rounds of the short window, the worse of two.
+    pub(crate) fn lately_shown(&self, id: ContainerId) -> BTreeMap<Signal, f64> {
+        let rounds = self.windows.of(id, Duration::ZERO).take(self.settings.short);
+        let rounds: Vec<Option<&Sample>> = rounds.collect();
+        let shown = |signal| Some((signal, middle(signal, &rounds)?));
+        Signal::ALL.into_iter().filter_map(shown).collect()
+    }
+
+    /// How far signals that were not found before, and that others can be to blame for, are above their limits since then: 0 to 1 at twice the limit. On fewer CPUs those count, too, that were
+    /// too high before and that the knob is not for, found or not, as far as they are worse; and those that were not measured before were at the limit.
     fn new_troubles(
         &self,
-        proposal: &Proposal,
+        standing: &Standing,
         victim: &Resident,
         after: &Rounds<'_>,
     ) -> impl Iterator<Item = f64> {
         let key = detect::key(self.topology, victim);
+        let Standing { proposal, before: shown, .. } = standing;
         let evidence = &proposal.evidence;
         let is_gather = proposal.knob == Knob::Gather;
         let before = self.windows.until(evidence.victim, proposal.at);
@@ -153,10 +164,12 @@ impl Judge<'_> {
             let now = middle(signal, after)?;
             let (was, base, spread) = match found(signal) {
                 Some(it) => (it.short, it.short.max(limit), it.spread),
-                None => {
-                    let unknown = is_gather.then_some(limit);
-                    (middle(signal, &before).or(unknown)?, limit, 0.0)
+                // However long ago that was.
+                None if is_gather => {
+                    let was = shown.get(&signal).copied().unwrap_or(limit);
+                    (was, was.max(limit), 0.0)
                 }
+                None => (middle(signal, &before)?, limit, 0.0),
             };
             let chance = CHANCE * noise(spread, now, signal, after);
             let chance = chance.max(grain(signal, now, limit, after));

@@ -48,7 +48,20 @@ impl Default for WideVectors {
 impl WideVectors {
     /// Whether there is a strategy for any class.
     pub fn is_on(&self) -> bool {
-        [self.guaranteed, self.burstable, self.best_effort] != [VectorStrategy::Off; 3]
+        self.classes().next().is_some()
+    }
+
+    /// QoS classes with a strategy.
+    pub fn classes(&self) -> impl Iterator<Item = QosClass> {
+        QosClass::ALL.into_iter().filter(|it| self.of(*it) != VectorStrategy::Off)
+    }
+
+    fn of(&self, qos: QosClass) -> VectorStrategy {
+        match qos {
+            QosClass::Guaranteed => self.guaranteed,
+            QosClass::Burstable => self.burstable,
+            QosClass::BestEffort => self.best_effort,
+        }
     }
 
     /// Where a container of this class goes when there are so many of its kind, itself included. `None`: that says nothing of it; so it is where the class is not known.
@@ -58,12 +71,7 @@ impl WideVectors {
         containers: usize,
         domains: usize,
     ) -> Option<ClockStrategy> {
-        let strategy = match qos? {
-            QosClass::Guaranteed => self.guaranteed,
-            QosClass::Burstable => self.burstable,
-            QosClass::BestEffort => self.best_effort,
-        };
-        match strategy {
+        match self.of(qos?) {
             VectorStrategy::Off => None,
             VectorStrategy::Spread => Some(ClockStrategy::Spread),
             VectorStrategy::Squeeze => Some(ClockStrategy::Squeeze),
@@ -88,6 +96,9 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(wide.strategy(None, containers, 2), None);
         assert_eq!(wide.is_on(), found != [None; 3]);
+        let with = |qos: &QosClass| wide.strategy(Some(*qos), containers, 2).is_some();
+        let with: Vec<QosClass> = QosClass::ALL.into_iter().filter(with).collect();
+        assert_eq!(wide.classes().collect::<Vec<_>>(), with);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, kubelet-nri (the same with Bayplan as containerd's plugin), cluster (the agent with a real API server) and cluster-newest (with a newer one), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), rebalance (10,000 machine-hours on seeds drawn at random), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, kubelet-nri (the same with Bayplan as containerd's plugin), cluster (the agent with a real API server) and cluster-newest (with a newer one), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs) and caches (there with several L3s); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -31,6 +31,8 @@ const STORM_PODS: &str = "1000";
 const CROWD: &str = "1000";
 /// Random machines, each with a history, of each property of the ledger.
 const PROPERTY_CASES: &str = "20000";
+/// Of simulated machines, with seeds drawn at random.
+const MACHINE_HOURS: &str = "10000";
 const NRI_ROUNDS: &str = "3000";
 const FUZZ_SECONDS: u32 = 600;
 /// What takes longer hangs: twice the longest.
@@ -112,7 +114,16 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     let mut probes = Command::new(std::env::current_exe()?);
     probes.args(["lab", "run", "--kernel", "all", "--suite", "probes"]);
     let mut hog = Command::new(std::env::current_exe()?);
-    hog.args(["lab", "run", "--kernel", "all", "--", "a_hog_is_named", "lent_cpus", "a_budget"]);
+    hog.args([
+        "lab",
+        "run",
+        "--kernel",
+        "all",
+        "--",
+        "a_hog_is_named",
+        "lent_cpus_come",
+        "a_budget",
+    ]);
     let mut caches = Command::new(std::env::current_exe()?);
     caches.args(["lab", "run", "--machine", "2s-die4-l3x4", "--kernel", "backports", "--"]);
     caches.args(["that_hop", "with_wide_vectors"]);
@@ -121,18 +132,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
         test("sigkill", SIGKILL, "BAYPLAN_CHAOS_KILLED_ROUNDS", SIGKILL_ROUNDS),
         test("soak", SOAK, "BAYPLAN_SOAK_MINUTES", SOAK_MINUTES),
     ];
-    let mut ledger = Command::new(cargo());
-    ledger.args([
-        "test",
-        "--locked",
-        "-p",
-        "bayplan-allocator",
-        "--lib",
-        "--",
-        "tests::properties",
-    ]);
-    ledger.env("PROPTEST_CASES", PROPERTY_CASES);
-    parts.push(Part { must_say: "test result: ok.", ..Part::new("ledger", ledger) });
+    parts.extend(imagined_machines());
     parts.extend(fuzz_parts()?);
     let mut browser = Command::new(cargo());
     browser.args(["test", "--locked", "-p", "bayplan-tests", "--test", "browser"]);
@@ -161,6 +161,21 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.push(Part::new("hog", hog));
     parts.push(Part::new("caches", caches));
     choose(parts, wanted)
+}
+
+/// The ledger's properties, and the rebalancer on machines that do not exist.
+fn imagined_machines() -> [Part; 2] {
+    let mut ledger = Command::new(cargo());
+    ledger.args(["test", "--locked", "-p", "bayplan-allocator", "--lib", "--"]);
+    ledger.arg("tests::properties").env("PROPTEST_CASES", PROPERTY_CASES);
+    let mut rebalance = Command::new(cargo());
+    rebalance.args(["test", "--locked", "-p", "bayplan-tests", "--test", "rebalance", "--"]);
+    rebalance.args(["no_machine_is_worse", "--nocapture"]);
+    rebalance.env("BAYPLAN_REBALANCE_HOURS", MACHINE_HOURS);
+    [
+        Part { must_say: "test result: ok.", ..Part::new("ledger", ledger) },
+        Part { must_say: "test result: ok. 1 passed", ..Part::new("rebalance", rebalance) },
+    ]
 }
 
 /// The agent with real API servers, with and without stable admission policies.

@@ -198,6 +198,8 @@ impl Plant {
             idle: BTreeMap::new(),
             intruders: BTreeMap::new(),
             touched: BTreeSet::new(),
+            disallowed: BTreeSet::new(),
+            contested: BTreeSet::new(),
             // Nothing has wide vectors.
             clocks: BTreeMap::new(),
             unrest: self.unrest,

@@ -14,8 +14,8 @@ use super::gauge::gauge;
 use crate::config::KNOBS;
 
 /// How proposals that were to be carried out end.
-const VERDICTS: [&str; 8] =
-    ["kept", "useless", "harmful", "unknown", "covered", "over", "ended", "refused"];
+const VERDICTS: [&str; 9] =
+    ["kept", "useless", "harmful", "unknown", "covered", "over", "withdrawn", "ended", "refused"];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfProposal {
@@ -50,7 +50,7 @@ impl Rebalancing {
         );
         registry.register(
             "rebalance_verdicts",
-            "How what the rebalancer has turned was judged; kept: it helped, covered: another change helps without it, over: it is not needed any more, ended: a later change has moved the container back, refused: it could not be done; all but kept are undone, but an exclusive container stays where it was moved to (move-owner)",
+            "How what the rebalancer has turned was judged; kept: it helped, covered: another change helps without it, over: it is not needed any more, withdrawn: the configuration does not allow it any more, ended: a later change has moved the container back, refused: it could not be done; all but kept are undone, but an exclusive container stays where it was moved to (move-owner)",
             self.verdicts.clone(),
         );
         registry.register(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bayplan_allocator::ContainerId;
 use bayplan_node::occupancy::{ClockStanding, Occupancy, Occupant};
-use bayplan_node::turned::Turned;
+use bayplan_node::turned::{Turn, Turned};
 use bayplan_rebalance::{ClockPlace, Knob, Mode, Resident, Scene, Unrest, Workload};
 use bayplan_topology::Topology;
 use bayplan_types::{CpuClass, CpuSet, NodeId, NodeSet, QosClass};
@@ -89,6 +89,8 @@ pub(super) fn scene_of(
         idle: BTreeMap::new(),
         touched: BTreeSet::new(),
         intruders: BTreeMap::new(),
+        disallowed: disallowed(occupancy, &modes, bounds.reach),
+        contested: BTreeSet::new(),
         clocks: occupancy.clocks.iter().map(|(id, it)| (*id, clock_place(it))).collect(),
         unrest: unrest.into_iter().find(|(holds, _)| *holds).map(|(_, unrest)| unrest),
         topology,
@@ -102,9 +104,10 @@ fn clock_place(it: &ClockStanding) -> ClockPlace {
 /// What was measured while another program changed kernel files is not what was decided, so nothing is changed or judged by it. A container with
 /// contested files is not acted on until they are not: else one fight would stop everything.
 pub(super) fn note_drift(scene: &mut Scene, drift: &Drift) {
-    for it in scene.residents.values_mut() {
+    for (id, it) in &mut scene.residents {
         if drift.contested.contains(&it.name) {
             it.mode = it.mode.min(Mode::Observe);
+            scene.contested.insert(*id);
         }
         if it.mode != Mode::Off && drift.changed.contains(&it.name) {
             scene.unrest.get_or_insert(Unrest::Drift);
@@ -119,6 +122,21 @@ fn modes_of(occupancy: &Occupancy, bounds: Bounds<'_>) -> BTreeMap<ContainerId, 
     let mode =
         |it: &Occupant| config.mode_of(&it.spec.pod.namespace, it.tuning.rebalance).min(most);
     occupancy.occupants.iter().map(|it| (it.id, mode(it))).collect()
+}
+
+/// Proposals in force that could not be made any more under this configuration, or beside the containers that have come since. Those of containers that are not to be acted on are
+/// found by their modes.
+fn disallowed(
+    occupancy: &Occupancy,
+    modes: &BTreeMap<ContainerId, Mode>,
+    reach: &Reach,
+) -> BTreeSet<u64> {
+    let may = |turn: &Turn| {
+        let target = occupancy.occupants.iter().find(|it| it.id == turn.target);
+        target.is_none_or(|it| may_turn(turn.knob, it, occupancy, modes, reach))
+    };
+    let over = occupancy.turned.iter().filter(|(_, turn)| !may(turn));
+    over.map(|(number, _)| number).collect()
 }
 
 /// Whether a knob of a container that is to be acted on can be turned here, without touching others that are not.
@@ -141,6 +159,7 @@ fn may_turn(
         Knob::Suppress => all_act(&|it| it.spec.pod.qos == Some(QosClass::BestEffort)),
         // A pod that has said how much it may save up has decided that.
         Knob::Burst => of.tuning.burst_percent.is_none(),
+        Knob::Clock => of.spec.pod.qos.is_some_and(|it| occupancy.clock_classes.contains(&it)),
         // Exclusive CPUs are a promise: only a pod with the annotation has agreed to others.
         Knob::MoveOwner => of.tuning.rebalance == Some(RebalanceWish::Act),
         _ => true,

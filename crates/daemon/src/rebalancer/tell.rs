@@ -84,6 +84,7 @@ impl RebalancerTask {
         let text = render_verdict(verdict, &|id| names.of_one(id));
         let state = match verdict {
             Verdict::Kept { .. } => ProposalState::Kept,
+            Verdict::Withdrawn => ProposalState::Withdrawn,
             _ => ProposalState::Undone,
         };
         let verdict = VerdictForm::of(verdict, |id| names.of_one(id));

@@ -1,3 +1,4 @@
+mod allowed;
 mod classes;
 mod counted;
 mod loops;

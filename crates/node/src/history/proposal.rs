@@ -82,7 +82,7 @@ pub struct CulpritForm {
 /// How a proposal was judged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerdictForm {
-    /// `kept`, `useless`, `harmful`, `unknown`, `covered`, `over`; or `refused`, `ended`, `stuck` of what was not judged by samples.
+    /// `kept`, `useless`, `harmful`, `unknown`, `covered`, `over`, `withdrawn`; or `refused`, `ended`, `stuck` of what was not judged by samples.
     pub name: String,
     /// The share of the gap between trouble and limits that it closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,7 +177,9 @@ impl VerdictForm {
         let (relief, other) = match verdict {
             Verdict::Kept { relief } | Verdict::Useless { relief } => (Some(*relief), None),
             Verdict::Harmful { other } => (None, Some(name_of(*other))),
-            Verdict::Unknown | Verdict::Covered | Verdict::Over => (None, None),
+            Verdict::Unknown | Verdict::Covered | Verdict::Over | Verdict::Withdrawn => {
+                (None, None)
+            }
         };
         VerdictForm { name: verdict.name().to_owned(), relief, other }
     }
@@ -192,6 +194,7 @@ impl VerdictForm {
             "kept" => ProposalState::Kept,
             "refused" => ProposalState::Refused,
             "stuck" => ProposalState::Stuck,
+            "withdrawn" => ProposalState::Withdrawn,
             _ => ProposalState::Undone,
         }
     }

@@ -48,6 +48,7 @@ impl NodeState {
             turned: self.turned_now(),
             budget: self.budget_now(),
             lent: self.lent_now(),
+            clock_classes: self.rules.wide_vectors.classes().collect(),
             clocks: self.clock_standings(),
             step: self.steps,
         }

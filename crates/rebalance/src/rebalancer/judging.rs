@@ -34,7 +34,7 @@ impl Rebalancer {
         conditions: &BTreeMap<ContainerId, Condition>,
         now: Duration,
     ) -> Vec<Decision> {
-        let mut decisions = Vec::new();
+        let mut decisions = self.withdraw_disallowed(scene);
         let numbers: Vec<u64> = self.standing.keys().rev().copied().collect();
         for number in numbers {
             let Some(verdict) = self.verdict(number, scene, conditions, now) else { continue };
@@ -63,6 +63,24 @@ impl Rebalancer {
             decisions.push(Decision::Judge { number, verdict });
         }
         decisions
+    }
+
+    /// Takes back what is not allowed any more, the newest first. None of it waits for the budget, which is for the rebalancer's own judgement, and nothing is learned from it.
+    fn withdraw_disallowed(&mut self, scene: &Scene) -> Vec<Decision> {
+        let is_allowed = |it: &Proposal| {
+            !self.settings.forbidden.contains(&it.knob)
+                && !scene.disallowed.contains(&it.number)
+                && acts(scene, it.evidence.victim)
+                && acts(scene, it.target)
+        };
+        let disallowed = self.standing().filter(|it| !is_allowed(it)).map(|it| it.number);
+        let mut numbers: Vec<u64> = disallowed.collect();
+        numbers.reverse();
+        let withdrawn = numbers.into_iter().map(|number| {
+            self.remove(number);
+            Decision::Judge { number, verdict: Verdict::Withdrawn }
+        });
+        withdrawn.collect()
     }
 
     fn failed(&mut self, pair: Pair, now: Duration) {
@@ -106,7 +124,7 @@ impl Rebalancer {
         let fled = self.settings.parts.verdict && ladder::flees(*knob, *target, evidence.victim);
         let victim = scene.residents.get(target).filter(|_| fled)?;
         let eyes = self.eyes(&scene.topology, now);
-        eyes.lately_closed(&standing.proposal, victim).filter(|relief| *relief <= 0.0)
+        eyes.lately_closed(standing, victim).filter(|relief| *relief <= 0.0)
     }
 
     /// A container that was sent elsewhere, is no less important than the one for which it went, and suffers from others there by now: what was right when it went is not any more.
@@ -144,15 +162,16 @@ impl Rebalancer {
 
     /// A verdict for which nothing has to be measured, and which unrest does not keep waiting.
     fn unmeasured(&self, standing: &Standing, scene: &Scene, now: Duration) -> Option<Verdict> {
-        let Proposal { evidence, target, knob, at, .. } = &standing.proposal;
+        let Proposal { evidence, target, at, .. } = &standing.proposal;
         let is_there = |id| scene.residents.contains_key(id);
         let is_gone = !is_there(&evidence.victim) || !is_there(target);
+        let is_contested =
+            [target, &evidence.victim].iter().any(|it| scene.contested.contains(*it));
         match standing.stage {
             Stage::Proposed => (now > *at + WORD_WITHIN).then_some(Verdict::Unknown),
             Stage::Settling { .. } if is_gone => Some(Verdict::Unknown),
             Stage::Kept if is_gone => Some(Verdict::Over),
-            _ if self.settings.forbidden.contains(knob) => Some(Verdict::Over),
-            _ if !is_allowed(scene, &standing.proposal) => Some(Verdict::Over),
+            _ if is_contested => Some(Verdict::Over),
             Stage::Settling { begun, .. } => {
                 let is_late = now > begun + JUDGED_WITHIN;
                 // Looks may be far apart.
@@ -173,7 +192,7 @@ impl Rebalancer {
         now: Duration,
     ) -> Option<Verdict> {
         let victim = scene.residents.get(&standing.proposal.evidence.victim)?;
-        let look = self.eyes(&scene.topology, now).look(&standing.proposal, victim, since)?;
+        let look = self.eyes(&scene.topology, now).look(standing, victim, since)?;
         let (relief, verdict) = match look {
             Look::Decided(it @ (Verdict::Kept { relief } | Verdict::Useless { relief })) => {
                 (relief, Some(it))
@@ -227,8 +246,8 @@ impl Rebalancer {
     }
 }
 
-/// Victim and target still allow that something is done.
-fn is_allowed(scene: &Scene, proposal: &Proposal) -> bool {
-    let acts = |id| scene.residents.get(&id).is_some_and(|it: &Resident| it.mode == Mode::Act);
-    acts(proposal.evidence.victim) && acts(proposal.target)
+/// A container is to be acted on but for a fight for its files, or is gone.
+fn acts(scene: &Scene, id: ContainerId) -> bool {
+    scene.contested.contains(&id)
+        || scene.residents.get(&id).is_none_or(|it: &Resident| it.mode == Mode::Act)
 }

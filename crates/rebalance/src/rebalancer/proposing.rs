@@ -67,10 +67,11 @@ impl Rebalancer {
     ) -> Option<Decision> {
         let eyes = self.eyes(&scene.topology, now);
         let candidates = ladder::candidates(&eyes, scene, &evidence);
+        let before = eyes.lately_shown(evidence.victim);
         let chosen = candidates.into_iter().find_map(|it| self.choose(it, &evidence, now));
         let (candidate, step) = chosen?;
         let ill_before = conditions.iter().map(|(id, it)| (*id, it.worst)).collect();
-        self.stand(candidate, step, evidence, ill_before, now)
+        self.stand(candidate, step, evidence, ill_before, before, now)
     }
 
     /// Others would have to do with less for the sake of a container that has fled to them, and need not: none leaves its place for a guest, and what
@@ -152,6 +153,7 @@ impl Rebalancer {
         step: u32,
         evidence: Evidence,
         ill_before: BTreeMap<ContainerId, f64>,
+        before: BTreeMap<Signal, f64>,
         now: Duration,
     ) -> Option<Decision> {
         let Candidate { knob, target, leave, domain, mode, .. } = candidate;
@@ -178,6 +180,7 @@ impl Rebalancer {
                 domain,
                 stage,
                 ill_before,
+                before,
                 culprit,
                 covered_by,
                 well_since,

@@ -122,6 +122,26 @@ fn waiting_that_was_found_and_grows_speaks_against_it() {
     assert!(told.contains("judge 1 undone"), "{told}");
 }
 
+/// Alone among the signals of waiting it is no sign, so it was not found. It was taken back before, as soon as the rounds before the proposal were forgotten.
+#[test]
+fn a_delay_that_was_as_long_before_does_not_speak_against_it_later() {
+    for (later, is_undone) in [(20, false), (25, false), (200, true)] {
+        let told = play(
+            SPREAD,
+            &format!(
+                "
+                20 rounds  web cpus=1 hops=20 pressure=0.02 delay_ms=20  job cpus=1
+                until a proposal  web cpus=1 hops=900 pressure=0.02 delay_ms=20  job cpus=1
+                until a verdict  web cpus=1 hops=0 pressure=0.02 delay_ms=20  job cpus=1
+                60 rounds  web cpus=1 hops=0 pressure=0.02 delay_ms={later}  job cpus=1
+                "
+            ),
+        );
+        assert!(told.contains("judge 1 kept"), "{told}");
+        assert_eq!(told.contains("judge 1 undone"), is_undone, "{later} ms: {told}");
+    }
+}
+
 /// Tasks of another container that hop from cache to cache say nothing of what stands for a container that waited.
 #[test]
 fn migrations_keep_no_other_remedy_from_being_released() {

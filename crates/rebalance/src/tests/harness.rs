@@ -1,7 +1,7 @@
 //! Reads a scene and a script, plays it, and writes down what is said.
 //!
 //! A scene is a machine and a container per line: name, QoS class, CPUs, then `mode=`, `knobs=` (without it, all that a node offers together),
-//! `mems=`, `exclusive`. A script is a phase per line: how long, then for each container the name and what is measured. `gone NAME`, `off NAME`,
+//! `mems=`, `exclusive`. A script is a phase per line: how long, then for each container the name and what is measured. `gone NAME`, `off NAME`, `observe NAME`, `act NAME`, `disallow NUMBER` (of a proposal), `contest NAME` (another program changes its files),
 //! `moved NAME`, `in NAME CPUS`, `clock NAME CPUS` (another clock domain is better, those are to be left), `home NAME` (its own place is as good), `touched NAME` and `forbid KNOBS` hold from then on. `ended NUMBER` is said of a proposal, `intruder NAME TASK CPUS` of what a task takes of its CPUs. `idle 0.5` is what the
 //! kernel says of all CPUs from then on. `until a proposal` and `until a verdict` end a phase after the round that brings one, at the latest after
 //! 100 rounds. Rounds last 5 s.
@@ -122,9 +122,20 @@ impl Play {
                     let place = self.scene.clocks.get_mut(&self.ids[name]).unwrap();
                     return place.is_better_away = false;
                 }
-                Some(("off", name)) => {
+                Some((word @ ("off" | "observe" | "act"), name)) => {
                     let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
-                    resident.mode = Mode::Off;
+                    let modes = [Mode::Off, Mode::Observe, Mode::Act];
+                    resident.mode = modes.into_iter().find(|it| it.name() == word).unwrap();
+                    return;
+                }
+                Some(("contest", name)) => {
+                    let id = self.ids[name];
+                    self.scene.contested.insert(id);
+                    self.scene.residents.get_mut(&id).unwrap().mode = Mode::Observe;
+                    return;
+                }
+                Some(("disallow", number)) => {
+                    self.scene.disallowed.insert(number.parse().unwrap());
                     return;
                 }
                 Some(("gone", name)) => {
@@ -214,6 +225,8 @@ pub(crate) fn parse_scene(text: &str) -> (Scene, BTreeMap<String, ContainerId>) 
             idle,
             touched,
             intruders: BTreeMap::new(),
+            disallowed: BTreeSet::new(),
+            contested: BTreeSet::new(),
             clocks: BTreeMap::new(),
             unrest: None,
         },

@@ -28,7 +28,7 @@ fn what_is_forbidden_is_undone_in_unrest() {
             65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            80 s: judge 1 undone: not needed any more
+            80 s: judge 1 undone: not allowed any more
         "#]],
     );
 }
@@ -44,7 +44,7 @@ fn what_is_not_allowed_any_more_is_undone_in_unrest() {
             65 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 20 %
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            80 s: judge 1 undone: not needed any more
+            80 s: judge 1 undone: not allowed any more
         "#]],
     );
 }
@@ -577,7 +577,7 @@ fn memory_that_has_come_home_stays_until_it_may_not() {
                 cycles-per-instruction 2.00 > 1.20, usually 1.00
                 from no known container
             280 s: judge 1 kept: closed 100 % of the gap
-            5285 s: judge 1 undone: not needed any more
+            5285 s: judge 1 undone: not allowed any more
         "#]],
     );
 }

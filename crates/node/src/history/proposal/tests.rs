@@ -134,6 +134,8 @@ fn what_was_never_judged_is_told_as_withdrawn_and_the_rest_as_it_ended() {
         judged(2, "could not be done: no such file", VerdictForm::named("refused")),
         proposed(3, Mode::Act),
         judged(3, "undone: n/other7/main suffers instead", harmful),
+        proposed(4, Mode::Act),
+        judged(4, "undone: not allowed any more", VerdictForm::of(&Verdict::Withdrawn, name_of)),
         // Its proposal has gone with an older segment.
         judged(9, "ended: it is gone", VerdictForm::named("ended")),
     ];
@@ -145,6 +147,7 @@ fn what_was_never_judged_is_told_as_withdrawn_and_the_rest_as_it_ended() {
             (1, Withdrawn, ""),
             (2, Refused, "could not be done: no such file"),
             (3, Undone, "undone: n/other7/main suffers instead"),
+            (4, Withdrawn, "undone: not allowed any more"),
         ]
     );
 }
@@ -169,10 +172,12 @@ fn what_became_of_a_moved_owner_is_told_as_it_is() {
         over(2, "kept: closed 90 % of the gap", "kept"),
         moving(3),
         over(3, "could not be done: it is gone", "refused"),
+        moving(4),
+        over(4, "stays there: not allowed any more", "withdrawn"),
     ];
     let told = past_proposals(&entries, "shop/web/main");
     let states: Vec<_> = told.iter().map(|it| (it.number, it.state.name())).collect();
-    assert_eq!(states, [(1, "stays"), (2, "stays"), (3, "refused")]);
+    assert_eq!(states, [(1, "stays"), (2, "stays"), (3, "refused"), (4, "stays")]);
 }
 
 #[test]

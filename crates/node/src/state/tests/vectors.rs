@@ -267,6 +267,9 @@ fn one_that_was_sent_to_the_better_domain_gains_nothing_there() {
     assert_eq!(cpus, "8-11");
     assert_eq!(shown(&state), "gains 0, from home 1, leaves 0-7");
     assert_eq!(counts(&state), [1, 1], "the status counts where it runs");
+    assert_eq!(state.occupancy().clock_classes, [QosClass::Burstable].into());
+    state.rules.wide_vectors = OFF;
+    assert_eq!(state.occupancy().clock_classes, [].into());
 }
 
 #[test]
