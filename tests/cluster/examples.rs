@@ -4,13 +4,14 @@
 //! |---|---|
 //! | nine labels of features, and one label of a profile that stands for them | both pods are scheduled, and none that asks for a feature that is missing |
 //! | CMK's pod with a slot of socket 1 | one container on a slot there, by the node's extended resource |
-//! | two CPUs of a Power Manager profile | exclusive CPUs with that profile's frequencies |
+//! | two CPUs of a Power Manager profile, without an annotation | exclusive CPUs with that profile's frequencies |
 //! | a client with affinity to its server | both on one NUMA node |
 //! | pods with the cards that GPU Aware Scheduling has chosen | exclusive CPUs beside their own card |
-//! | a ConfigMap of CRI Resource Manager with the class ThrottledIO, and a pod that names it | weight and limit of reads in the files of its cgroup, and in no other's |
+//! | a ConfigMap of CRI Resource Manager with the class ThrottledIO, and a pod that names it | weight and limit of reads in the files of its cgroup, and in no other's; what another program writes there is repaired, and an event on the pod says so |
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_host::write_snapshot;
@@ -18,8 +19,10 @@ use bayplan_topology::parse_machine;
 use bayplan_types::{Bytes, MilliCpu, QosClass};
 use kube::Client;
 use serde_json::{Value as Json, json};
+use tokio::time::sleep;
 
 use crate::node::set;
+use crate::policies::{apply_policies, said};
 use crate::servers::{ADMIN, Servers};
 use crate::storm::{POD_PATH, Scheduler, Setup, StormNode, find_scheduler};
 use crate::world::{self, call, until};
@@ -48,6 +51,8 @@ const THROTTLED: Setup = Setup {
     accepts_cri_resmgr: true,
     files: write_disk,
 };
+/// Longer than between two looks of the daemon at what it has written.
+const SWEEP: Duration = Duration::from_secs(40);
 /// What the device plugin of the cards gives.
 const GPUS: &str = "gpu.intel.com/i915";
 /// Its driver and the number of its first partition: a disk of a virtual machine.
@@ -79,6 +84,7 @@ async fn pods_of_the_guides_run_where_they_are_meant_to() {
     let mut node = StormNode::start(&servers, &admin, "n1", &SETUP).await;
     let root = node.node.host_root();
     let _scheduler = Scheduler::start(&servers, &program, false);
+    requests_are_told(&admin).await;
     let mut guide = Guide { admin, node: &mut node };
     guide.amounts_are_allocatable().await;
     guide.features_select_the_node().await;
@@ -88,6 +94,18 @@ async fn pods_of_the_guides_run_where_they_are_meant_to() {
     guide.cpus_are_beside_the_chosen_card().await;
     let admin = guide.admin.clone();
     a_class_of_block_io_throttles(&servers, &admin).await;
+}
+
+/// To daemons whose kubelet does not tell them: the admission policy writes requests into pods.
+async fn requests_are_told(admin: &Client) {
+    apply_policies(admin).await;
+    let container = json!({ "name": "c", "image": "i", "resources": { "requests": { "cpu": "1" } } });
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": { "containers": [container] } });
+    until("the policy holds", async || {
+        let stored = call(admin, "POST", &format!("{POD_PATH}?dryRun=All"), &pod).await.1;
+        said(&stored["metadata"]).is_some()
+    })
+    .await;
 }
 
 fn write(root: &Path, file: &str, text: &str) {
@@ -218,6 +236,19 @@ async fn a_class_of_block_io_throttles(servers: &Servers, admin: &Client) {
     let files = |it: &Group| ["io.max", "io.weight", "io.bfq.weight"].map(|file| it.read(file));
     until("limit and weight of the class", async || files(&groups[1]) == expected).await;
     assert_eq!(files(&groups[0]), ["", "default 100", "default 100"]);
+    // What was never found right is no other program's change.
+    sleep(SWEEP).await;
+    fs::write(groups[1].0.join("io.weight"), "default 50\n").unwrap();
+    until("weight of the class again", async || files(&groups[1]) == expected).await;
+    until("an event on the pod", async || {
+        let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+        let listed = call(admin, "GET", path, &json!(null)).await.1;
+        let events = listed["items"].as_array().cloned().unwrap_or_default();
+        events.iter().any(|it| {
+            it["reason"] == "IsolationViolated" && it["regarding"]["name"] == "throttled"
+        })
+    })
+    .await;
 }
 
 struct Guide<'a> {
@@ -316,13 +347,10 @@ impl Guide<'_> {
     }
 
     async fn a_profile_has_its_frequencies(&mut self, root: &Path) {
-        let annotation = json!({ "containers": { "c": { "requests": { "power.intel.com/performance": "2" } } } });
-        let metadata =
-            json!({ "annotations": { "noderesource.dev/resources": annotation.to_string() } });
         let amounts = json!({ "cpu": "2", "memory": "64Mi", "power.intel.com/performance": "2" });
         let container = json!({ "name": "c", "image": "i", "resources": { "requests": amounts, "limits": amounts } });
         let spec = json!({ "containers": [container] });
-        self.make("powerful", metadata, spec).await;
+        self.make("powerful", json!({}), spec).await;
         let placed = self.run("powerful").await;
         let own = set(&placed[0][0]);
         assert_eq!(own.len(), 2, "{placed:?}");

@@ -25,6 +25,7 @@ mod policies;
 mod publishing;
 #[allow(dead_code, reason = "the crowd's tests use more of it")]
 mod servers;
+mod shown;
 mod stand_in;
 mod storm;
 mod webhook;
@@ -37,11 +38,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::time::sleep;
 
+use crate::node::set;
 use crate::servers::Servers;
 use crate::world::World;
 
 /// Far beyond anything that is waited for.
 const STUCK: Duration = Duration::from_secs(120);
+/// Seconds without API server, unless `BAYPLAN_API_AWAY` says others.
+const AWAY: u64 = 5;
 
 /// One after the other with the same servers: they take longer to start than all of this.
 #[tokio::test(flavor = "multi_thread")]
@@ -53,6 +57,8 @@ async fn the_agent_configures_its_node_and_no_other() {
     nearer_objects_count(&mut world).await;
     accepted::objects_of_other_systems_count(&mut world).await;
     brakes_hold(&mut world).await;
+    shown::a_row_says_how_the_node_is(&world).await;
+    shown::pods_hear_of_refusals_and_neighbours(&mut world).await;
     foreign_writes_are_refused(&world).await;
     pods_of_the_node_are_told(&mut world).await;
     webhook::a_webhook_writes_into_pods(&world).await;
@@ -207,6 +213,14 @@ async fn nothing_changes_without_api_server_or_agent(world: &mut World) {
     world.restart_agent().await;
     world.node.kill_daemon();
     world.node.spawn_daemon("").await;
+    world.node.wait_until_in_line().await;
+    assert_eq!((world.places().await, world.node.status().await.cpus), before);
+    let away = std::env::var("BAYPLAN_API_AWAY").map_or(AWAY, |it| it.parse().unwrap());
+    sleep(Duration::from_secs(away)).await;
+    // The node goes on to place.
+    let (pod, _) = world.node.guaranteed("meanwhile", 2000).await;
+    assert_eq!(set(&world.places().await["default/meanwhile/meanwhile"][0]).len(), 2);
+    world.node.kubelet.end_pod(&pod).await.unwrap();
     world.node.wait_until_in_line().await;
     assert_eq!((world.places().await, world.node.status().await.cpus), before);
     world.servers.start_api().await;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use kube::Client;
 use serde_json::{Value as Json, json};
 use tokio::time::sleep;
 
-use crate::world::World;
+use crate::world::{World, call, path_of};
 
 const POLICIES: [&str; 2] = [
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/cluster/requests-policy.yaml")),
@@ -45,17 +46,22 @@ pub(crate) fn said(metadata: &Json) -> Option<BTreeMap<String, Json>> {
 }
 
 /// Applies them under the version that this server has.
-async fn apply(world: &World) {
-    let listed = world.as_admin("GET", "/apis/admissionregistration.k8s.io/v1", &Json::Null).await;
+pub(crate) async fn apply_policies(admin: &Client) {
+    let listed = call(admin, "GET", "/apis/admissionregistration.k8s.io/v1", &Json::Null).await;
     let is_stable = listed.1.to_string().contains("mutatingadmissionpolicies");
     for text in POLICIES {
         for mut object in serde_yaml::from_multiple::<Json>(text).unwrap() {
             if !is_stable {
                 object["apiVersion"] = json!("admissionregistration.k8s.io/v1beta1");
             }
-            world.put(&object).await;
+            let (status, told) = call(admin, "PATCH", &path_of(&object), &object).await;
+            assert_eq!(status, 200, "{told}");
         }
     }
+}
+
+async fn apply(world: &World) {
+    apply_policies(world.admin()).await;
     let namespace = |name: &str, labels: Json| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
     world.put(&namespace("batch", json!({ "bayplan.dev/qos-class": "BE" }))).await;
     world.put(&namespace("odd", json!({ "bayplan.dev/qos-class": "XX" }))).await;

@@ -1,7 +1,7 @@
 //! What the agent publishes of its node: NodeResourceTopology, taints, labels and extended resources, beside what others have written there.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 use tokio::time::sleep;
@@ -17,12 +17,17 @@ pub(crate) const FEATURES: &str =
     "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/bayplan-system/nodefeatures/n1";
 /// Longer than between two looks at a daemon that does not answer.
 const AWAY: Duration = Duration::from_secs(20);
+/// For so long containers come and go as fast as they can.
+const CHURN: Duration = Duration::from_secs(20);
+/// The agent's, between two writes of an object that changes.
+const PAUSE: Duration = Duration::from_secs(5);
 /// Of no pods.
 const EMPTY: &str = "pfp0v001ef46db3751d8e999";
 
 /// In the order in which each needs the one before.
 pub(crate) async fn the_node_is_published_and_withdrawn(world: &mut World) {
     zones_are_what_the_daemon_has(world).await;
+    writes_are_bounded(world).await;
     annotations_of_koordinator_say_what_is_given(world).await;
     what_is_published_goes_with_a_daemon_that_was_removed(world).await;
     objects_of_other_publishers_stay(world).await;
@@ -87,6 +92,26 @@ async fn zones_are_what_the_daemon_has(world: &mut World) {
             attribute(it, "nodeTopologyPodsFingerprint") != EMPTY && available(it) == expected
         })
         .await;
+}
+
+/// Each container changes what is available.
+async fn writes_are_bounded(world: &mut World) {
+    let generation =
+        async |world: &World| world.read(TOPOLOGY).await["metadata"]["generation"].as_u64().unwrap();
+    let (begun, before) = (Instant::now(), generation(world).await);
+    let mut kubelet = world.node.kubelet.clone();
+    let mut changes = 0;
+    while begun.elapsed() < CHURN {
+        let (pod, _) = world.node.guaranteed(&format!("churn{changes}"), 1000).await;
+        kubelet.end_pod(&pod).await.unwrap();
+        changes += 2;
+    }
+    let written = generation(world).await - before;
+    let most = begun.elapsed().as_secs() / PAUSE.as_secs() + 1;
+    println!("{changes} changes in {:?}: {written} writes of a NodeResourceTopology", begun.elapsed());
+    assert!(0 < written && written <= most && most < changes, "{changes} {written} {most}");
+    let expected = available_now(world).await;
+    world.until("figures of the end", TOPOLOGY, |it| available(it) == expected).await;
 }
 
 /// A value of an annotation.

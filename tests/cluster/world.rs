@@ -35,6 +35,8 @@ const PUBLISHED: &str =
     "node-topology,koordinator,taints,cmk,power-classes,groups,condition,node-feature";
 /// A label of what the machine of the test has.
 const PROFILES: &str = "kind: NodeFeatureRule\nspec: {rules: [{name: r, labels: {profile.node.kubernetes.io/wide: 'true'}, matchFeatures: [{feature: local.feature, matchExpressions: {bayplan.dev/numa-nodes: {op: Gt, value: ['1']}}}]}]}\n";
+/// Names another program for the agent than that of the tests.
+pub(crate) const AGENT_PROGRAM: &str = "BAYPLAN_AGENT_PROGRAM";
 /// The agent's service account.
 const AGENT: &str = "bayplan-agent";
 pub(crate) const CONFIGS: &str = "/apis/bayplan.dev/v1alpha1/bayplanconfigs";
@@ -185,35 +187,36 @@ impl World {
     /// The same with another address of the API server.
     pub(crate) async fn restart_agent_by(&mut self, address: &str) {
         self.kill_agent();
-        let file = self.servers.path("agent.kubeconfig");
-        fs::write(&file, kubeconfig(address, &self.tokens[0])).unwrap();
-        let log =
-            fs::File::options().create(true).append(true).open(self.servers.path("agent.log"));
-        let mut command = Command::new(DAEMON);
-        command.args([
-            "agent",
-            "--node",
-            "n1",
-            "--publish",
-            PUBLISHED,
-            "--accept",
-            "nri-plugins,cri-resmgr",
-            "--pods",
-            "--start-within",
-            "0s",
-            "--control",
-        ]);
-        command.arg(self.node.control_socket()).env("KUBECONFIG", file);
         let (profiles, features) =
             (self.servers.path("profiles.yaml"), self.servers.path("features.d"));
         fs::write(&profiles, PROFILES).unwrap();
         fs::create_dir_all(&features).unwrap();
+        let mut command = self.agent_command(address);
+        command.args(["--publish", PUBLISHED, "--accept", "nri-plugins,cri-resmgr", "--pods"]);
         command.arg("--feature-labels").arg("--profiles").arg(profiles);
         command.arg("--features-dir").arg(features);
         command.arg("--metrics").arg(self.metrics.to_string()).arg("--map");
         command.env("BAYPLAN_LOG", "debug,hyper_util=info");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.unwrap());
         self.agent = Some(command.spawn().unwrap());
+    }
+
+    /// With the options of the manifests, but at once.
+    pub(crate) async fn restart_plain_agent(&mut self) {
+        self.kill_agent();
+        self.agent = Some(self.agent_command(&self.servers.address()).spawn().unwrap());
+    }
+
+    fn agent_command(&self, address: &str) -> Command {
+        let file = self.servers.path("agent.kubeconfig");
+        fs::write(&file, kubeconfig(address, &self.tokens[0])).unwrap();
+        let log =
+            fs::File::options().create(true).append(true).open(self.servers.path("agent.log"));
+        let program = std::env::var_os(AGENT_PROGRAM).unwrap_or_else(|| DAEMON.into());
+        let mut command = Command::new(program);
+        command.args(["agent", "--node", "n1", "--start-within", "0s", "--control"]);
+        command.arg(self.node.control_socket()).env("KUBECONFIG", file).env_remove("BAYPLAN_LOG");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.unwrap());
+        command
     }
 
     /// Own and all CPUs by container.
@@ -340,6 +343,10 @@ impl World {
         .await;
     }
 
+    pub(crate) fn admin(&self) -> &Client {
+        &self.admin
+    }
+
     /// Status, and the object or a message.
     pub(crate) async fn as_admin(&self, method: &str, path: &str, body: &Json) -> (u16, Json) {
         call(&self.admin, method, path, body).await
@@ -403,6 +410,26 @@ impl World {
                 return object;
             }
             assert!(begun.elapsed() < STUCK, "waited for: {what}: {object:#}\n{}", self.words());
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until the table that the API server makes of these objects is so, and gives it.
+    pub(crate) async fn table_until(
+        &self,
+        what: &str,
+        path: &str,
+        is_so: impl Fn(&Json) -> bool,
+    ) -> Json {
+        let begun = Instant::now();
+        loop {
+            let form = "application/json;as=Table;v=v1;g=meta.k8s.io";
+            let request = http::Request::get(path).header("Accept", form).body(Vec::new());
+            let table: Json = self.admin.request(request.unwrap()).await.unwrap();
+            if is_so(&table) {
+                return table;
+            }
+            assert!(begun.elapsed() < STUCK, "waited for: {what}: {table:#}");
             sleep(POLL).await;
         }
     }

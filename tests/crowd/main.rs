@@ -11,6 +11,7 @@
 //! | `BAYPLAN_CROWD_REST` | seconds of rest that are measured | 60 |
 //! | `BAYPLAN_CROWD_ROLLOUT` | `rolloutSeconds` of the change | 60 |
 //! | `BAYPLAN_CROWD_AWAY` | seconds without API server | 30 |
+//! | `BAYPLAN_AGENT_PROGRAM` | the program of the one agent, as `target/package/bayplan`: then all of its resident memory counts | that of the tests |
 //! | `BAYPLAN_CROWD_MAPS` | nodes in a status map as nri-plugins has it, one size after the other | `50,100` |
 
 #![allow(

@@ -1,5 +1,5 @@
-//! What the agent of one node needs: a process beside a daemon with as many pods as kubelet lets a node have, each of the size that controllers make them. It publishes everything, and tells the
-//! daemon of pods.
+//! What the agent of one node needs: a process beside a daemon with as many pods as kubelet lets a node have, each of the size that controllers make them. As the manifests start it, and with
+//! everything: then it publishes all parts and tells the daemon of pods.
 
 use std::fs;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use tokio::time::sleep;
 
 use crate::figures::cpu_seconds;
 use crate::servers::Servers;
-use crate::world::World;
+use crate::world::{AGENT_PROGRAM, World};
 
 /// `maxPods` of kubelet.
 const PODS: usize = 110;
 /// What follows a start is over.
 const SETTLED: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_secs(120);
-/// MiB of its own memory; pages of the program come on top, as far as it has been read. Parts of one CPU.
-const OWN_MAX: f64 = 25.0;
+/// MiB that are resident of the program of a package; of another one, its own memory alone: of a program that was not made small more pages are read.
+const MEMORY_MAX: f64 = 25.0;
+/// Parts of one CPU.
 const CPU_MAX: f64 = 0.001;
 
 pub(crate) async fn measure(servers: Servers) {
@@ -31,19 +32,27 @@ pub(crate) async fn measure(servers: Servers) {
         size = told.to_string().len();
         world.node.burstable(&name, 20).await;
     }
+    println!("{PODS} pods of {size} bytes");
+    world.restart_plain_agent().await;
+    check("as the manifests start it", world.agent_pid()).await;
     world.restart_agent().await;
-    let pid = world.agent_pid();
+    check("with everything", world.agent_pid()).await;
+}
+
+async fn check(name: &str, pid: u32) {
     sleep(SETTLED).await;
     let before = cpu_seconds(pid).unwrap();
     sleep(REST).await;
     let cpu = (cpu_seconds(pid).unwrap() - before) / REST.as_secs_f64();
     let [resident, own, peak] = ["VmRSS:", "RssAnon:", "VmHWM:"].map(|it| mebibytes(pid, it));
     println!(
-        "{PODS} pods of {size} bytes: {resident:.1} MiB resident, {own:.1} of them its own, {peak:.1} at most; {:.3} % of a CPU at rest",
+        "{name}: {resident:.1} MiB resident, {own:.1} of them its own, {peak:.1} at most; {:.3} % of a CPU at rest",
         cpu * 100.0
     );
-    if !cfg!(debug_assertions) {
-        assert!(own < OWN_MAX && cpu < CPU_MAX, "more than it may need");
+    let is_packaged = std::env::var_os(AGENT_PROGRAM).is_some();
+    let memory = if is_packaged { peak } else { own };
+    if is_packaged || !cfg!(debug_assertions) {
+        assert!(memory < MEMORY_MAX && cpu < CPU_MAX, "more than it may need");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::observing::{metrics, sum};
 use crate::power;
 
 /// Kubelet's sockets; they are gone when it is dropped.
-struct Sockets {
+pub(crate) struct Sockets {
     _stop: oneshot::Sender<()>,
 }
 
@@ -23,7 +23,11 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// A pod of the node's client, with a container of its name.
-fn pod(name: &str, requests: &[(&str, &str)], annotations: &[(&str, &str)]) -> FakePod {
+pub(crate) fn pod(
+    name: &str,
+    requests: &[(&str, &str)],
+    annotations: &[(&str, &str)],
+) -> FakePod {
     let container = FakeContainer {
         name: name.to_owned(),
         requests: map(requests),
@@ -41,7 +45,7 @@ fn pod(name: &str, requests: &[(&str, &str)], annotations: &[(&str, &str)]) -> F
     }
 }
 
-fn serve(kubelet: &FakeKubelet, node: &Node) -> Sockets {
+pub(crate) fn serve(kubelet: &FakeKubelet, node: &Node) -> Sockets {
     let (stop, stopped) = oneshot::channel();
     let path = node.path("pods.sock");
     drop(fs::remove_file(&path));

@@ -8,6 +8,7 @@ use std::fs;
 use std::time::Duration;
 
 use bayplan_cri::embedded::Fault;
+use bayplan_cri::kubelet_api::fake::FakeKubelet;
 use bayplan_daemon::{FilePlanView, query_control};
 use bayplan_host::fake_resctrl::{FakeResctrl, GroupMode};
 use bayplan_host::kernel::Kernel as _;
@@ -20,6 +21,7 @@ use self::machine::{BASE, Machine};
 use self::mount::ResctrlMount;
 use self::process::Process;
 use crate::node::{MACHINE, Node, soon};
+use crate::pods::{pod, serve};
 
 /// `gold` has 60% of everything, others less, and a container in no class what `slow` has.
 const CLASSES: &str = "
@@ -210,6 +212,33 @@ async fn a_container_starts_in_its_group_with_the_processes_it_has_made_meanwhil
         return;
     }
     panic!("every start of {ROUNDS} was late\n{}", machine.log());
+}
+
+/// Kubelet tells that the annotation of a pod that runs is another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_whose_class_is_changed_by_annotation_goes_into_the_other_group() {
+    let mut machine = Machine::new(FakeResctrl::xeon());
+    let kubelet = FakeKubelet::default();
+    let annotated =
+        |class: &str| vec![pod("a", &[("cpu", "100m")], &[("bayplan.dev/rdtclass", class)])];
+    kubelet.set_pods(annotated("gold"));
+    let _sockets = serve(&kubelet, &machine.node);
+    let socket = machine.node.path("pods.sock");
+    let config = format!("{CLASSES}kubelet: {{podsSocket: {}}}\n", socket.display());
+    machine.start_daemon(&config).await;
+    let container = machine.launch("a", "gold").await;
+    machine.settled().await;
+    for class in ["besteffort", "gold"] {
+        kubelet.set_pods(annotated(class));
+        let expected = [Some(format!("bayplan.{class}"))];
+        soon(async {
+            while machine.groups_of(&container.threads) != expected {
+                sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    }
+    assert!(!machine.is_in_trouble().await);
 }
 
 /// As containerd does. Nothing but the group itself makes the daemon look: no sweep, and no answer to the start.

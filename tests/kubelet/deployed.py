@@ -6,6 +6,7 @@ needs. Pods reach the API server at the address of its service, which the node h
 
 import datetime
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -33,13 +34,6 @@ from world import check, wait
 
 SERVICE = "10.96.0.1"
 NAMESPACE = "bayplan-system"
-NRI = """
-[plugins."io.containerd.nri.v1.nri"]
-  disable = false
-  socket_path = "/var/run/nri/nri.sock"
-  plugin_path = "{work}/nri-plugins"
-  plugin_config_path = "{work}/nri-configs"
-"""
 RELEASE = ["bayplan", "--namespace", NAMESPACE]
 VALUES = ["--set", "daemon.enabled=true", "--set", "startWithin=0s"]
 CONFIG = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "BayplanConfig", "metadata": {"name": "default"}, "spec": {"config": {"log": "debug"}, "maxMoves": 1}}
@@ -127,6 +121,12 @@ def end_pod(name):
     wait(f"the end of {name}", is_gone, 120)
 
 
+def read_logs(name):
+    """Lines of a pod's containers."""
+    files = Path("/var/log/pods").glob(f"{NAMESPACE}_{name}_*/*/*.log")
+    return [line for it in files for line in it.read_text(errors="replace").splitlines()]
+
+
 def run_job(name):
     """What the controller of a Job does with its one pod, until that has ended."""
     url = f"{API}/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{name}"
@@ -149,8 +149,8 @@ def run_job(name):
 
     wait(f"the end of the Job {name}", has_ended, 120)
     phase = fetch(f"{pods}/{name}")["status"]["phase"]
+    check(phase == "Succeeded", f"the Job {name} has {phase}: {read_logs(name)}")
     fetch(f"{pods}/{name}", "DELETE")
-    check(phase == "Succeeded", f"the Job {name} has {phase}")
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [{"type": it, "status": "True", "lastProbeTime": now, "lastTransitionTime": now} for it in ("SuccessCriteriaMet", "Complete")]
     job = fetch(url)
@@ -170,13 +170,11 @@ def start_node(wanted, work):
     isolated.make_surroundings(work)
     processes.make_surroundings(work)
     registry.start(Path(wanted["store"]))
-    node.CONTAINERD["2"] += NRI
     node.start_containerd(wanted, work)
     start_api(wanted, work)
     (work / "kubeconfig").write_text(json.dumps(processes.kubeconfig()))
     make_accounts("default", work)
-    processes.node.BAYPLAN = node.RUNTIME
-    kubelet = processes.Kubelet(wanted["kubelet"], work, True)
+    kubelet = processes.Kubelet(wanted["kubelet"], work, True, node.RUNTIME)
     wait("the node", lambda: is_ready(fetch(f"{API}/api/v1/nodes")["items"]))
     return kubelet
 
@@ -188,6 +186,21 @@ def is_owner(nodes, name, cpus):
     own = witness.parse_list(nodes.container(f"{name}/main")["exclusive"])
     check(len(own) == cpus, f"{name} owns {sorted(own)}")
     return own
+
+
+def check_unprivileged(nodes, name):
+    """Of the agent's process, as the kernel has it: no user of the node, no capability, a filter of system calls, and no file system of its own that it may write."""
+    group = witness.groups()[nodes.container(name)["id"]]
+    [process] = witness.read_processes(group)
+    status = dict(re.findall(r"(?m)^(\w+):\s*(.*)$", Path(f"/proc/{process.pid}/status").read_text()))
+    users = {number for key in ("Uid", "Gid") for number in status[key].split()}
+    check(users == {"65532"}, f"{name} runs as {sorted(users)}")
+    capabilities = {status[it] for it in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    check(capabilities == {"0" * 16}, f"{name} has the capabilities {sorted(capabilities)}")
+    check((status["NoNewPrivs"], status["Seccomp"]) == ("1", "2"), f"{name} may gain privileges: {status}")
+    mounts = [it.split() for it in Path(f"/proc/{process.pid}/mounts").read_text().splitlines()]
+    [options] = [it[3].split(",") for it in mounts if it[1] == "/"]
+    check("ro" in options, f"the root of {name} is mounted {options}")
 
 
 def own_node():
@@ -222,10 +235,13 @@ def play(wanted, work):
     own = is_owner(nodes, "owns", 1)
     wait("the agent's word", lambda: condition("DaemonReady", "Ready"))
     wait("the agent's count", lambda: own_node()["status"].get("exclusiveCpus") == 1)
+    check_unprivileged(nodes, "bayplan-agent/agent")
 
     say("the cluster configures the daemon")
     fetch(f"{API}/apis/bayplan.dev/v1alpha1/bayplanconfigs", "POST", CONFIG)
     wait("the configuration", lambda: condition("ConfigApplied", "Applied"))
+    warnings = [line for line in read_logs("bayplan-agent") if "WARN" in line or "ERROR" in line]
+    check(not warnings, f"the agent warns: {warnings}")
 
     say("another daemon pod takes over, and no container moves")
     before = {name: it for name, it in nodes.seats().items() if not name.startswith("bayplan-")}
@@ -242,7 +258,7 @@ def play(wanted, work):
     start_pod("bayplan-daemon")
     check(nodes.bayplan.status()["mode"] == "restored", "the node was not restored")
     wait("all CPUs for all", lambda: "; ".join(witness.confined()) or True)
-    removal = threading.Thread(target=helm, args=(wanted, work, "uninstall", *RELEASE))
+    removal = threading.Thread(target=helm, args=(wanted, work, "uninstall", *RELEASE), daemon=True)
     removal.start()
     run_job("bayplan-withdraw")
     removal.join()

@@ -48,7 +48,8 @@ const EVENTS_WAIT: u64 = 30;
 pub struct AgentOptions {
     /// The name of the node.
     pub node: String,
-    /// The first call is made within this time, later on one node than on the next: a DaemonSet starts all agents at once.
+    /// The first call is made within this time, later on one node than on the next: a DaemonSet starts all agents at once. Within the same time, and 30 s at least, watches are opened again
+    /// after the API server was away.
     pub start_within: Duration,
     /// What is published beside the BayplanNode.
     pub parts: BTreeSet<Part>,
@@ -81,6 +82,7 @@ pub async fn run_by(client: kube::Client, options: AgentOptions, daemon: impl Da
 }
 
 async fn run_in(cluster: Cluster, options: AgentOptions, daemon: impl Daemon) {
+    let cluster = cluster.returning_within(options.start_within);
     let delay = spread(&options.node, options.start_within);
     tracing::info!(node = options.node, ?delay, "the agent begins");
     sleep(delay).await;

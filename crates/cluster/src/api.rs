@@ -11,13 +11,13 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
-use kube::ResourceExt as _;
+use kube::{Client, Resource, ResourceExt as _};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::response::StatusCause;
 use kube::core::{ApiResource, GroupVersionKind, Status};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use crate::conditions::Condition;
@@ -29,6 +29,7 @@ use crate::object::{
     CAPACITY_MANAGER, CONDITION_MANAGER, FEATURES_MANAGER, METADATA_MANAGER, NODE_FEATURE_MANAGER,
     NodeObject, TOPOLOGY_MANAGER, is_own_topology,
 };
+use crate::watch_pause::WatchPause;
 use crate::{GROUP, VERSION};
 
 /// How long a call may take; watches end before the API server ends them.
@@ -44,6 +45,8 @@ const MANAGERS: [&str; 2] = ["bayplan-agent/node", "bayplan-agent/status"];
 pub(crate) struct Cluster {
     client: Client,
     node: String,
+    /// All agents come back within this time after the API server was away.
+    returns_within: Duration,
 }
 
 impl Debug for Cluster {
@@ -102,6 +105,21 @@ async fn outcome<T>(
     }
 }
 
+/// Reads an object. `None`: it is not there, or the API server does not have its kind, which it says with the same status and without a reason.
+async fn find(
+    what: &str,
+    api: &Api<DynamicObject>,
+    name: &str,
+) -> anyhow::Result<Option<DynamicObject>> {
+    let found = async {
+        match api.get_opt(name).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            found => found,
+        }
+    };
+    call(what, found).await
+}
+
 /// Whether an apply was refused because of fields that kubelet has written, and of no others.
 fn is_kubelets(status: &Status) -> bool {
     let causes = status.details.as_ref().map(|it| it.causes.as_slice()).unwrap_or_default();
@@ -123,7 +141,12 @@ impl Cluster {
 
     /// By this client.
     pub(crate) fn by(client: Client, node: &str) -> Cluster {
-        Cluster { client, node: node.to_owned() }
+        Cluster { client, node: node.to_owned(), returns_within: Duration::ZERO }
+    }
+
+    /// The same, with the time within which agents begin.
+    pub(crate) fn returning_within(self, start_within: Duration) -> Cluster {
+        Cluster { returns_within: start_within, ..self }
     }
 
     /// The same for another node.
@@ -135,7 +158,7 @@ impl Cluster {
     #[cfg(test)]
     pub(crate) fn unreachable(node: &str) -> Cluster {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        Cluster { client: Client::try_from(config).unwrap(), node: node.to_owned() }
+        Cluster::by(Client::try_from(config).unwrap(), node)
     }
 
     /// The own Node's name.
@@ -148,13 +171,25 @@ impl Cluster {
         Api::all_with(self.client.clone(), &ApiResource::from_gvk_with_plural(&kind, "nodes"))
     }
 
+    /// Watches by one of the agent's streams, with pauses where it fails.
+    fn watch<K>(
+        &self,
+        api: Api<K>,
+        config: watcher::Config,
+    ) -> BoxStream<'static, Result<Event<K>, watcher::Error>>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let pause = WatchPause::new(&self.node, api.resource_url(), self.returns_within);
+        watcher(api, config.timeout(WATCH_SECONDS)).backoff(pause).boxed()
+    }
+
     /// What happens to the own Node object.
     pub(crate) fn watch_node(
         &self,
     ) -> impl Stream<Item = Result<Event<DynamicObject>, watcher::Error>> + Send + use<> {
         let name = format!("metadata.name={}", self.node);
-        let config = watcher::Config::default().fields(&name).timeout(WATCH_SECONDS);
-        watcher(self.own_node(), config).default_backoff().boxed()
+        self.watch(self.own_node(), watcher::Config::default().fields(&name))
     }
 
     /// What happens to the pods of the own node.
@@ -162,9 +197,8 @@ impl Cluster {
         &self,
     ) -> impl Stream<Item = Result<Event<Pod>, watcher::Error>> + Send + use<> {
         let field = format!("spec.nodeName={}", self.node);
-        let config = watcher::Config::default().fields(&field).timeout(WATCH_SECONDS);
-        let config = config.page_size(PODS_PAGE);
-        watcher(Api::<Pod>::all(self.client.clone()), config).default_backoff().boxed()
+        let config = watcher::Config::default().fields(&field).page_size(PODS_PAGE);
+        self.watch(Api::<Pod>::all(self.client.clone()), config)
     }
 
     /// The own Node as it is; `None`: it is gone.
@@ -229,9 +263,8 @@ impl Cluster {
     /// Deletes the own NodeResourceTopology if this agent has written its zones.
     pub(crate) async fn withdraw_node_topology(&self) -> anyhow::Result<()> {
         let api = self.node_topologies();
-        // An API server without the kind answers 404, as for an object that is not there.
         let what = "reading the NodeResourceTopology";
-        let Some(found) = call(what, api.get_opt(&self.node)).await? else { return Ok(()) };
+        let Some(found) = find(what, &api, &self.node).await? else { return Ok(()) };
         if is_own_topology(&serde_json::to_value(&found)?) {
             let params = DeleteParams::default();
             let deleted = api.delete(&self.node, &params);
@@ -249,7 +282,7 @@ impl Cluster {
     /// Makes or corrects the own NodeFeature. One of NFD's worker has the same name in NFD's namespace, and is left to it.
     pub(crate) async fn apply_node_feature(&self, object: &Json) -> anyhow::Result<Outcome> {
         let (api, params) = (self.node_features(), PatchParams::apply(NODE_FEATURE_MANAGER));
-        let found = call("reading the NodeFeature", api.get_opt(&self.node)).await?;
+        let found = find("reading the NodeFeature", &api, &self.node).await?;
         if found.is_some_and(|it| !is_managed(&it)) {
             let [key, manager] = MANAGED_BY;
             return Ok(Outcome::Conflict(format!("it lacks the label {key}={manager}")));
@@ -261,9 +294,8 @@ impl Cluster {
     /// Deletes the NodeFeature that an earlier agent of this node has made in the same namespace.
     pub(crate) async fn withdraw_node_feature(&self) -> anyhow::Result<()> {
         let api = self.node_features();
-        let Some(found) = call("reading the NodeFeature", api.get_opt(&self.node)).await? else {
-            return Ok(());
-        };
+        let found = find("reading the NodeFeature", &api, &self.node).await?;
+        let Some(found) = found else { return Ok(()) };
         if is_managed(&found) {
             let params = DeleteParams::default();
             outcome("deleting the NodeFeature", api.delete(&self.node, &params)).await?;
@@ -355,7 +387,7 @@ impl Cluster {
         &self,
     ) -> impl Stream<Item = Result<Event<DynamicObject>, watcher::Error>> + Send + use<> {
         let api = Api::all_with(self.client.clone(), &resource("BayplanConfig", "bayplanconfigs"));
-        watcher(api, watcher::Config::default().timeout(WATCH_SECONDS)).default_backoff().boxed()
+        self.watch(api, watcher::Config::default())
     }
 
     /// What happens to one object of another system.
@@ -369,8 +401,7 @@ impl Cluster {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
         let field = format!("metadata.name={}", name.name);
-        let config = watcher::Config::default().fields(&field).timeout(WATCH_SECONDS);
-        watcher(api, config).default_backoff().boxed()
+        self.watch(api, watcher::Config::default().fields(&field))
     }
 
     fn nodes(&self) -> Api<DynamicObject> {
@@ -431,6 +462,8 @@ pub(crate) fn node_object(node: &DynamicObject) -> NodeObject {
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
+    use axum::http::StatusCode;
     use serde_json::json;
 
     use super::*;
@@ -443,6 +476,24 @@ mod tests {
         let status = json!({ "status": "Failure", "message": "", "reason": "Conflict", "code": code, "details": { "causes": causes } });
         let status: Status = serde_json::from_value(status).unwrap();
         assert_eq!(is_kubelets(&status), expected, "{status:?}");
+    }
+
+    /// As kube-apiserver answers for kinds of which it has no definition: no object, but a line of text.
+    #[tokio::test]
+    async fn where_a_kind_is_missing_there_is_nothing_to_take_back() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let missing = || async { (StatusCode::NOT_FOUND, "404 page not found\n") };
+        let router = Router::new().fallback(missing);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let config = kube::Config::new(address.parse().unwrap());
+        let cluster = Cluster::by(Client::try_from(config).unwrap(), "n1");
+        cluster.withdraw_node_topology().await.unwrap();
+        cluster.withdraw_node_feature().await.unwrap();
+        cluster.withdraw_node_features().await.unwrap();
+        let object = json!({ "metadata": { "name": "n1" } });
+        assert_eq!(cluster.apply_node_feature(&object).await.unwrap(), Outcome::Absent);
+        assert_eq!(cluster.apply_node_topology(&object).await.unwrap(), Outcome::Absent);
     }
 
     #[test]

@@ -187,6 +187,21 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_the_daemon_has_a_reason() {
+        let mut sink = EventSink::new("n1", at(0));
+        for (kind, reason, is_warning) in [
+            ("refused", "PlacementRefused", true),
+            ("moved", "ExclusiveCpusMoved", false),
+            ("squeezed", "SharedCpusReduced", false),
+            ("judged", "RebalanceVerdict", false),
+            ("drifted", "IsolationViolated", true),
+        ] {
+            let made = sink.take(&event(kind, "p"), "r", 1, at(1)).unwrap().object;
+            assert_eq!((&made["reason"], made["type"] == "Warning"), (&reason.into(), is_warning));
+        }
+    }
+
+    #[test]
     fn pods_hear_of_a_reason_once_in_ten_minutes() {
         let mut sink = EventSink::new("n1", at(0));
         let mut heard = |kind: &str, pod: &str, second: i64| {

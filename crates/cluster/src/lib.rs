@@ -43,6 +43,7 @@ mod said;
 mod telemetry;
 mod topology_publisher;
 mod wanted;
+mod watch_pause;
 mod watching;
 mod webhook;
 mod withdrawal;

@@ -230,7 +230,8 @@ mod tests {
     #[test]
     fn every_part_is_found_by_its_digest() {
         let elf = [&b"\x7fELF"[..], &[0; 14], &[0xb7, 0]].concat();
-        let image = image(&elf, &[], None, architecture(&elf).unwrap()).unwrap();
+        let bill = Some(&b"a bill of materials"[..]);
+        let image = image(&elf, &[], bill, architecture(&elf).unwrap()).unwrap();
         let files = files(&image);
         let parse = |bytes: &[u8]| serde_json::from_slice::<Json>(bytes).unwrap();
         let blob = |of: &Json| {
@@ -249,9 +250,11 @@ mod tests {
         let layer = blob(&manifest["layers"][0]);
         assert_eq!(config["rootfs"]["diff_ids"][0], digest(layer));
         let layer = self::files(layer);
+        assert_eq!(config["config"]["User"], "65532:65532");
         assert_eq!(layer["usr/bin/bayplan"], elf);
+        assert_eq!(Some(&*layer["usr/share/bayplan/bayplan.cdx.json"]), bill);
         assert!(layer.contains_key("usr/bin/") && layer.contains_key("etc/passwd"));
-        assert_eq!(super::image(&elf, &[], None, "arm64").unwrap(), image);
+        assert_eq!(super::image(&elf, &[], bill, "arm64").unwrap(), image);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{cargo, workspace};
 
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
-                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), rebalance (10,000 machine-hours on seeds drawn at random), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, kubelet-nri (the same with Bayplan as containerd's plugin), cluster (the agent with a real API server) and cluster-newest (with a newer one), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
+                         what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), rebalance (10,000 machine-hours on seeds drawn at random), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, kubelet-nri (the same with Bayplan as containerd's plugin), cluster (the agent with a real API server) and cluster-newest (with a newer one), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them, also the memory of their program as agent), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
                          probes (the probes' tests in guests), hog (there the rebalancer with real programs) and caches (there with several L3s); logs are in target/nightly, and a table of verdicts comes last
 ";
 
@@ -29,6 +29,8 @@ const SIGKILL_ROUNDS: &str = "5000";
 const SOAK_MINUTES: &str = "30";
 const STORM_PODS: &str = "1000";
 const CROWD: &str = "1000";
+/// Seconds.
+const API_AWAY: &str = "180";
 /// Random machines, each with a history, of each property of the ledger.
 const PROPERTY_CASES: &str = "20000";
 /// Of simulated machines, with seeds drawn at random.
@@ -185,6 +187,7 @@ fn cluster_parts() -> [Part; 2] {
         cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
         cluster.args(["--", "--nocapture"]).env("BAYPLAN_KUBERNETES", release);
         cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
+        cluster.env("BAYPLAN_API_AWAY", API_AWAY);
         Part { must_say: "test result: ok. 7 passed", ..Part::new(name, cluster) }
     })
 }
@@ -236,7 +239,7 @@ fn fuzz_parts() -> anyhow::Result<Vec<Part>> {
     std::iter::once(Ok(install)).chain(fuzz::targets()?.iter().map(part)).collect()
 }
 
-/// Makes the packages, tests what the Debian one installs in a guest under systemd, and what the RPM one does to a root of its own.
+/// Makes the packages, tests what the Debian one installs in a guest under systemd, what the RPM one does to a root of its own, and how much memory their program needs as agent.
 fn package_parts() -> anyhow::Result<Vec<Part>> {
     let xtask = std::env::current_exe()?;
     let mut package = Command::new(&xtask);
@@ -246,10 +249,15 @@ fn package_parts() -> anyhow::Result<Vec<Part>> {
     guest.args(["-c", "exec \"$0\" lab run --init systemd --package \"$1\"/*.deb"]);
     guest.arg(&xtask).arg(workspace().join("target/package"));
     let rpm = Command::new(workspace().join("tests/check-rpm"));
+    let mut agent = Command::new(cargo());
+    agent.args(["test", "--release", "--locked", "-p", "bayplan-tests", "--test", "crowd", "--"]);
+    agent.args(["--nocapture", "one_agent"]).env("BAYPLAN_CLUSTER", "required");
+    agent.env("BAYPLAN_AGENT_PROGRAM", workspace().join("target/package/bayplan"));
     Ok(vec![
         Part::new("package", package),
         Part::new("package-guest", guest),
         Part { must_say: "check-rpm: installed", ..Part::new("package-rpm", rpm) },
+        Part { must_say: "test result: ok. 1 passed", ..Part::new("package-agent", agent) },
     ])
 }
 
@@ -407,6 +415,6 @@ mod tests {
         }
         // What makes them comes first.
         let packages: Vec<&String> = names.iter().filter(|it| it.starts_with("package")).collect();
-        assert_eq!(packages, ["package", "package-guest", "package-rpm"]);
+        assert_eq!(packages, ["package", "package-guest", "package-rpm", "package-agent"]);
     }
 }

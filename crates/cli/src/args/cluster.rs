@@ -20,7 +20,7 @@ pub(crate) struct AgentOptions {
         conflicts_with = "all_nodes"
     )]
     pub(crate) node: Option<String>,
-    /// Make the first call within this time, later on one node than on the next; 0s: at once
+    /// Make the first call within this time, later on one node than on the next, and come back within it (30s at least) after the API server was away; 0s: begin at once
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_start_within)]
     pub(crate) start_within: Duration,
     /// Publish this beside the BayplanNode: node-topology, koordinator (with node-topology), taints, cmk, power-classes, groups, condition, node-feature; may be given several times
