@@ -109,7 +109,7 @@ fn audited(node: &Node, owner: &Placed, bayplan: &Path) -> anyhow::Result<()> {
     // The next reading may have begun before.
     let stopped = node.audit()?;
     let audit = next_reading(node, &next_reading(node, &stopped)?)?;
-    let found = taken(&audit).with_context(|| format!("nobody is named {NAME}: {audit}"))?;
+    let found = taken(&audit).with_context(|| format!("no task is named {NAME}: {audit}"))?;
     let counted = hog.cpu_time()?.as_secs_f64();
     println!("the hog ran {counted:.3} s by the kernel, {found:.3} s by the audit");
     // Before it gave itself that name it was called sh, for some milliseconds.
@@ -118,8 +118,8 @@ fn audited(node: &Node, owner: &Placed, bayplan: &Path) -> anyhow::Result<()> {
         Command::new(bayplan).args(["audit", OWNER, "--control"]).arg(node.control()).output()?;
     let told = String::from_utf8(told.stdout)?;
     ensure!(told.contains(NAME), "bayplan audit {OWNER}: {told}");
-    let who = format!("process of cgroup {}", hog.cgroup()?);
-    ensure!(told.contains(&who), "bayplan audit {OWNER} does not name {who}: {told}");
+    let group = format!("process of cgroup {}", hog.cgroup()?);
+    ensure!(told.contains(&group), "bayplan audit {OWNER} does not name {group}: {told}");
     Ok(())
 }
 
@@ -140,7 +140,7 @@ fn exported(node: &Node, address: SocketAddr, dir: &Path) -> anyhow::Result<()> 
     questions.retain(|it| made_of(it, &recorded).iter().any(|name| COUNTED.contains(&&**name)));
     let asked: BTreeSet<String> = questions.iter().flat_map(|it| made_of(it, &recorded)).collect();
     for name in COUNTED {
-        ensure!(asked.contains(name), "nobody asks for {name}");
+        ensure!(asked.contains(name), "no query asks for {name}");
     }
     let prometheus = Prometheus::start(&dir.join("prometheus"), &address.to_string())?;
     let mut wrong = Vec::new();

@@ -284,7 +284,7 @@ fn decided_late(node: &mut Node, disk: &Mounted) -> anyhow::Result<()> {
     disk.thaw()?;
     let owner = until_placed(node, &id)?;
     check_apart(node, &owner, &sharer)?;
-    ensure!(node.failures("undecided")? > 0, "nobody has counted it");
+    ensure!(node.failures("undecided")? > 0, "it was not counted");
     node.end_pod(&late)?;
     check_alone(node, &sharer)?;
 

@@ -80,7 +80,7 @@ fn holds(node: &Node, stage: &Stage, hog: &Placed) -> anyhow::Result<Vec<Latency
     let unrest = node.rebalance()?.unrest;
     ensure!(unrest.as_deref() == Some(lacking), "the node says {unrest:?}");
     let held = stage.load.measure(stage.rounds())?;
-    ensure!(limit(hog)? == held_to, "nobody was to change anything more");
+    ensure!(limit(hog)? == held_to, "nothing was to change any more");
     Ok(held)
 }
 

@@ -51,7 +51,7 @@ def run_critest(wanted, server, work):
     # Without a configuration file of its own critest would read the machine's.
     (work / "crictl.yaml").write_text("timeout: 30\n")
     args = [wanted["critest"], f"--config={work}/crictl.yaml", f"--runtime-endpoint={endpoint}", f"--image-endpoint={endpoint}",
-            "-ginkgo.no-color", f"-ginkgo.seed={wanted['seed']}", f"-ginkgo.junit-report={work}/junit.xml"]
+            f"--nri-socket={node.PLUGINS}", "-ginkgo.no-color", f"-ginkgo.seed={wanted['seed']}", f"-ginkgo.junit-report={work}/junit.xml"]
     if wanted["focus"]:
         args.append(f"-ginkgo.focus={wanted['focus']}")
     process = node.start("critest", args, work, TMPDIR=str(work / "tmp"))

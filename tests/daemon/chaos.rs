@@ -162,7 +162,7 @@ async fn check_node(seed: u64, form: Form) -> (usize, usize) {
         stage.pause(round.pause).await;
         let after = check_quiet(&mut stage).await;
         if !compacts {
-            assert_eq!(seats(&after), seats(&before), "a restart has moved somebody");
+            assert_eq!(seats(&after), seats(&before), "a restart has moved a container");
         }
     }
     stage.end().await;

@@ -76,7 +76,7 @@ impl Disk for Patient {
         while *illness == Some(Illness::Hangs) {
             let (guard, waited) =
                 self.is_changed.wait_timeout(illness, Duration::from_secs(60)).unwrap();
-            assert!(!waited.timed_out(), "nobody has mended it");
+            assert!(!waited.timed_out(), "it was not mended");
             illness = guard;
         }
         let is_read = matches!(operation, Operation::Read | Operation::Lock);

@@ -87,7 +87,7 @@ async fn calls_that_are_only_forwarded_do_not_wait_for_a_daemon_that_is_busy_eve
     soon(node.kubelet.clone().list()).await.unwrap();
     // On a connection of its own.
     soon(node.raw().version(v1::VersionRequest::default())).await.unwrap();
-    assert_eq!(node.runtime.calls("RunPodSandbox"), heard, "decided by whom?");
+    assert_eq!(node.runtime.calls("RunPodSandbox"), heard, "decided by which one?");
     drop(release);
     soon(decoded).await.unwrap().unwrap();
 }
@@ -443,7 +443,7 @@ async fn kubelet_sees_resource_exhausted_when_too_many_calls_wait_and_none_slips
     }
     let status = node.wait_until_in_line().await;
     assert_eq!((placed.len(), set(&status.cpus.exclusive).len()), (CALLS, CALLS));
-    assert!(placed.iter().all(|id| node.cpus(id).len() == 1), "somebody slipped by");
+    assert!(placed.iter().all(|id| node.cpus(id).len() == 1), "a container slipped by");
 }
 
 #[tokio::test(flavor = "multi_thread")]

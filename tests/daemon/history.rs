@@ -37,10 +37,10 @@ fn check_told(node: &Node, expected: Expect) {
     };
     let mut text = String::new();
     for entry in told(&node.history()) {
-        let who = entry.who.as_ref().map_or("-", |who| who.container.as_str());
+        let of = entry.who.as_ref().map_or("-", |it| it.container.as_str());
         let (before, after) = (place(entry.before.as_ref()), place(entry.after.as_ref()));
         let kind = entry.kind.name();
-        let line = format!("{kind} {who} {before} {after} {}", entry.why);
+        let line = format!("{kind} {of} {before} {after} {}", entry.why);
         text.push_str(&format!("{}\n", line.trim_end()));
     }
     expected.assert_eq(&text);

@@ -18,6 +18,7 @@ mod early_answers;
 mod engine;
 mod exits;
 mod faults;
+mod front_ends;
 mod groups;
 mod history;
 mod holds;

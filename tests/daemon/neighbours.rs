@@ -29,7 +29,7 @@ async fn cpus_that_others_claim_are_left_alone_while_they_do() {
     node.burstable("shared", 100).await;
     let claimed = node.cpus(&owner);
     claim(&node, &claimed);
-    node.wait_until("they are nobody's", |now| set(&now.cpus.isolated) == claimed).await;
+    node.wait_until("they are no container's", |now| set(&now.cpus.isolated) == claimed).await;
     let status = node.wait_until_in_line().await;
     assert_eq!(set(&status.cpus.exclusive).len(), 2);
     assert!(node.live().iter().all(|it| set(&it.cpus).is_disjoint(&claimed)));
@@ -51,7 +51,7 @@ async fn a_node_whose_cpus_are_all_claimed_starts() {
     node.kill_daemon();
     node.start_daemon().await;
     let status = node.wait_until_in_line().await;
-    assert!(!set(&status.cpus.shared).is_empty(), "somebody has to run somewhere");
+    assert!(!set(&status.cpus.shared).is_empty(), "shared containers have to run somewhere");
 }
 
 /// From kubelet's call to the runtime: all of the pod runs there and nothing else, whether the journal is there after a restart or not.

@@ -169,7 +169,7 @@ fn a_file_that_cannot_be_used_is_told() {
                     Ok(snapshot) => snapshot.oddities.iter().any(|odd| odd.path.ends_with(path)),
                     Err(_) => true,
                 };
-                assert!(told, "{name}: nobody tells of a {kind:?} at {path}");
+                assert!(told, "{name}: nothing tells of a {kind:?} at {path}");
                 Harm::put(&place, Kind::Gone, &tree.outside());
             }
             fs::write(&place, text).unwrap();
@@ -198,7 +198,7 @@ fn a_directory_that_is_none_is_told() {
             Harm::put(&place, kind, &tree.outside().join(path));
             let snapshot = tree.read(Depth::Cpus).unwrap();
             let told = snapshot.oddities.iter().any(|odd| odd.path.contains(path));
-            assert!(told, "nobody tells of a {kind:?} at {path}: {:#?}", snapshot.oddities);
+            assert!(told, "nothing tells of a {kind:?} at {path}: {:#?}", snapshot.oddities);
             assert_eq!(breaches(&snapshot), Vec::<String>::new());
         }
     }

@@ -1,10 +1,13 @@
-//! Which tests are asked for. In: arguments. Out: a choice by parts of names, and a share of what is chosen.
+//! Which tests are asked for. In: arguments. Out: a choice by parts of names, a share of what is chosen, and the front end.
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
+use bayplan_tests::node::Way;
 
 /// A choice of tests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Asked {
+    /// With this front end.
+    pub(crate) way: Way,
     /// Empty: all that do not have to be named.
     parts: Vec<String>,
     skipped: Vec<String>,
@@ -20,13 +23,15 @@ struct Share {
 }
 
 impl Asked {
-    /// `[--share I/N] [--skip PART]... [PART]...`
+    /// `[--front-end cri|nri] [--share I/N] [--skip PART]... [PART]...`
     pub(crate) fn parse(args: &[String]) -> anyhow::Result<Asked> {
-        let mut asked = Asked::default();
+        let mut asked =
+            Asked { way: Way::Proxy, parts: Vec::new(), skipped: Vec::new(), share: None };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
             match arg.as_str() {
+                "--front-end" => asked.way = way(value()?)?,
                 "--share" => asked.share = Some(Share::parse(value()?)?),
                 "--skip" => asked.skipped.push(value()?.clone()),
                 part => {
@@ -52,6 +57,14 @@ impl Asked {
     pub(crate) fn share_of<T: Copy>(&self, all: &[T]) -> Vec<T> {
         let Share { index, count } = self.share.unwrap_or(Share { index: 0, count: 1 });
         all.iter().copied().skip(index).step_by(count).collect()
+    }
+}
+
+fn way(front_end: &str) -> anyhow::Result<Way> {
+    match front_end {
+        "cri" => Ok(Way::Proxy),
+        "nri" => Ok(Way::Plugin),
+        _ => bail!("`{front_end}` is no front end; there are cri and nri"),
     }
 }
 

@@ -45,7 +45,7 @@ fn the_cgroup_has_what_the_pod_asked_for(node: &mut Node, _: &Hardware) -> anyho
     // How shares become a weight depends on the version of runc.
     let spec = ContainerSpec::burstable("app", 200);
     let small = node.launch(&PodSpec::new("small", QosClass::Burstable), &spec)?;
-    ensure!(small.cgroup_file("cpu.max")?.starts_with("max "), "a limit that nobody asked for");
+    ensure!(small.cgroup_file("cpu.max")?.starts_with("max "), "a limit that was not asked for");
     let weight = |text: String| text.parse::<u64>().context("cpu.weight");
     let (heavy, light) =
         (weight(owner.cgroup_file("cpu.weight")?)?, weight(small.cgroup_file("cpu.weight")?)?);

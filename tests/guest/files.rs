@@ -140,7 +140,7 @@ fn limits_bursts_and_memory(node: &mut Node) -> anyhow::Result<()> {
         // More than `memory.high`.
         let _kept = read_disk(&wides, 0, 48)?;
         let slowed = number_in(&wides.join("memory.events"), "high")?;
-        ensure!(slowed > 0, "nobody was slowed down at memory.high");
+        ensure!(slowed > 0, "nothing was slowed down at memory.high");
     }
     // By hand, as a reload of systemd or a person does it.
     write(&sharers.join("cpu.max.burst"), "0")?;
@@ -280,7 +280,7 @@ fn a_partition_keeps_all_others_off(node: &mut Node, _: &Hardware) -> anyhow::Re
     let file = group(&owner)?.join("cpuset.cpus.partition");
     let busy = Busy::start(&owner.cpus)?;
     // Without a partition nothing keeps processes of the node off.
-    wait_for("somebody else on the owner's CPUs", LIMIT, || {
+    wait_for("another task on the owner's CPUs", LIMIT, || {
         Ok(busy.cpus()?.intersects(&owner.cpus).then_some(()))
     })?;
     wait_for("the probes to count them", LIMIT, || Ok((foreign_runs(node)? > 0).then_some(())))?;
@@ -297,7 +297,7 @@ fn a_partition_keeps_all_others_off(node: &mut Node, _: &Hardware) -> anyhow::Re
         let before = foreign_runs(node)?;
         for _ in 0..20 {
             let cpus = busy.cpus()?;
-            ensure!(cpus.is_disjoint(&owner.cpus), "somebody else ran on {cpus}");
+            ensure!(cpus.is_disjoint(&owner.cpus), "another task ran on {cpus}");
         }
         fresh_counts(node)?;
         let after = foreign_runs(node)?;
@@ -317,7 +317,7 @@ fn a_partition_keeps_all_others_off(node: &mut Node, _: &Hardware) -> anyhow::Re
     let all_pods = file.ancestors().find(|dir| dir.parent() == Some(Path::new(CGROUPS)));
     let exclusive = all_pods.context("a group of all pods")?.join("cpuset.cpus.exclusive");
     becomes(&[(file, "member"), (exclusive, "")])?;
-    wait_for("somebody else on the owner's CPUs again", LIMIT, || {
+    wait_for("another task on the owner's CPUs again", LIMIT, || {
         Ok(busy.cpus()?.intersects(&owner.cpus).then_some(()))
     })
 }
@@ -401,7 +401,7 @@ fn a_class_of_block_io_caps_a_writer(node: &mut Node) -> anyhow::Result<()> {
     wait_for("the limit", LIMIT, || {
         Ok(read(&slows.join("io.max"))?.contains("wbps=1000000 ").then_some(()))
     })?;
-    ensure!(read(&fasts.join("io.max"))?.is_empty(), "somebody else has a limit");
+    ensure!(read(&fasts.join("io.max"))?.is_empty(), "another container has a limit");
     let (capped, free) = (seconds_to_write(&slows)?, seconds_to_write(&fasts)?);
     // 4 MiB at 1 MB/s; the kernel lets the first slice through at once.
     ensure!(capped > 3.0, "4 MiB took {capped} s with a limit of 1 MB/s, {free} s without");
@@ -530,7 +530,7 @@ fn idle_memory_is_reclaimed(node: &mut Node) -> anyhow::Result<()> {
         Ok((files(&idles)? < READ / 4).then_some(()))
     })?;
     let end = files(&others)?;
-    ensure!(end >= begin * 9 / 10, "of somebody else in no class, {end} of {begin} are left");
+    ensure!(end >= begin * 9 / 10, "of another container in no class, {end} of {begin} are left");
     let metrics = node.metrics()?;
     let mut lines = metrics.lines();
     let done =

@@ -1,7 +1,7 @@
 //! What only a machine with packages, NUMA nodes and cgroup v2 can show. Runs as root in a virtual machine of `cargo xtask lab run`,
 //! one test after the other with one containerd; elsewhere it says so and does nothing.
 //!
-//! `guest-tests [--list] [--share I/N] [--skip PART OF A NAME]... [PART OF A NAME]...`; without a name all but those that measure how long clients wait.
+//! `guest-tests [--list] [--front-end cri|nri] [--share I/N] [--skip PART OF A NAME]... [PART OF A NAME]...`; without a name all but those that measure how long clients wait.
 //! Of those that this machine has the needs for, the `I`th of `N` shares are every `N`th.
 
 #![allow(clippy::print_stdout, reason = "tests tell what they do")]
@@ -82,6 +82,9 @@ const BY_NAME: [&[Test]; 6] = [
     gathering::TESTS,
     plugin::TESTS,
 ];
+
+/// Tests, by parts of their names, that show what a proxy does, or that go over to it. A plugin (`--front-end nri`) has all others.
+const PROXY: [&str; 3] = ["a_call_of_kubelet_starts", "no_call_fails_while", "as_a_plugin"];
 
 /// What a machine lacks for a test.
 type Needs = Result<(), &'static str>;
@@ -165,7 +168,7 @@ fn run(asked: &Asked) -> anyhow::Result<bool> {
         false => Programs::installed()?,
     };
     let bayplan = Path::new(BAYPLAN);
-    let mut node = Node::start_with(bayplan, &COMMAND, driver(), Way::Proxy, programs)?;
+    let mut node = Node::start_with(bayplan, &COMMAND, driver(), asked.way, programs)?;
     let (possible, skipped) = possible(asked, &hardware);
     let (mut passed, mut failed) = (0, 0);
     for test in asked.share_of(&possible) {
@@ -201,7 +204,12 @@ fn possible(asked: &Asked, hardware: &Hardware) -> (Vec<&'static Test>, usize) {
     };
     let (mut possible, mut skipped) = (Vec::new(), 0);
     for test in all.into_iter().filter(|test| asked.has(test.name)) {
-        match (test.needs)(hardware) {
+        let is_for_proxy = PROXY.iter().any(|part| test.name.contains(part));
+        let needs = match asked.way {
+            Way::Plugin if is_for_proxy => Err("no proxy"),
+            _ => (test.needs)(hardware),
+        };
+        match needs {
             Ok(()) => possible.push(test),
             Err(lack) => {
                 println!("test {} ... skipped: this machine has {lack}", test.name);

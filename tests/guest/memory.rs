@@ -64,7 +64,7 @@ fn pages_are_on_the_node_of_the_cpus(node: &mut Node, hardware: &Hardware) -> an
         ensure!(strays.is_none(), "on node {} are pages of {pages:?}", owner.mems);
         homes.union_with(&owner.mems);
     }
-    ensure!(homes.len() > 1, "everybody is on node {homes}");
+    ensure!(homes.len() > 1, "all are on node {homes}");
     Ok(())
 }
 

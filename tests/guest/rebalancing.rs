@@ -89,7 +89,7 @@ fn holds(
     println!("  while held, the hog had {:.1} % of a CPU", 100.0 * used / seconds);
     // On an emulated CPU the kernel notices late that a limit is used up. Without one the hog has three quarters of the CPU.
     ensure!(used <= 2.0 * most * seconds, "the hog had {used} s of {seconds}, limit {most}");
-    ensure!(limits(hog)? == now, "nobody was to change anything more");
+    ensure!(limits(hog)? == now, "nothing was to change any more");
     Ok(held)
 }
 

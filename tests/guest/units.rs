@@ -176,7 +176,7 @@ fn what_systemd_writes_along_is_repaired(node: &mut Node) -> anyhow::Result<()> 
     println!("repaired after the runtime {runtime} times, after systemd {systemd} times");
     ensure!(runtime >= 6 && systemd >= 6, "the runtime {runtime}, systemd {systemd}");
     let now = drifts_by(node, "others")?;
-    ensure!(now == others, "{} changes are somebody else's", now - others);
+    ensure!(now == others, "{} changes are others'", now - others);
     ensure!(
         node.metrics()?.contains("bayplan_files{state=\"contested\"} 0"),
         "something is given up"
@@ -360,7 +360,7 @@ fn the_way_back_leaves_nothing_changed(node: &mut Node, hardware: &Hardware) -> 
     becomes(&back)?;
     let now = node.look(&owner.id)?;
     ensure!(now.cpus == all, "it was given back {}, not {all}", now.cpus);
-    ensure!(UnixStream::connect(node.socket()).is_err(), "somebody listens for kubelet");
+    ensure!(UnixStream::connect(node.socket()).is_err(), "a process listens for kubelet");
     // It keeps the mode, and the place.
     switch("enable")?;
     ask(&["resume", "--yes"])?;

@@ -1,5 +1,5 @@
 //! Rounds of trouble at random, against a real containerd. In: a seed. Out: after each round runtime, kernel and daemon agree about every container, no CPU has two holders, and what
-//! ran before has not moved.
+//! ran before has not moved; and no creation has waited for longer than the runtime waits for a plugin.
 //!
 //! `BAYPLAN_NRI_ROUNDS` asks for more rounds than the few of an ordinary run, `BAYPLAN_NRI_SEED` for others; both are printed. The same seed gives the same rounds, though not the same
 //! order of what happens at the same time.
@@ -12,6 +12,7 @@ use bayplan_cri::kubelet::{ContainerSpec, PodSpec, RunningPod};
 use bayplan_tests::node::{Asked, LIMIT, Node, Placed};
 use bayplan_tests::process::wait_for;
 use bayplan_types::{CpuSet, MilliCpu, QosClass};
+use tonic::Status;
 
 use crate::life::{in_kernel, launch_sharer, one_cpu};
 
@@ -21,6 +22,10 @@ const ROUNDS: u64 = 8;
 const WRITES: usize = 16;
 /// A runtime that was stopped goes on after this.
 const STOPPED: Duration = Duration::from_secs(3);
+/// So long containerd waits for a plugin.
+const PLUGIN_MAX: Duration = Duration::from_secs(2);
+/// What a creation takes besides, on a machine with other work.
+const SLACK: Duration = Duration::from_secs(5);
 
 /// What goes wrong in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +104,22 @@ struct Cast {
 /// A pod that comes during a round, and the creation of its container.
 struct Newcomer {
     pod: RunningPod,
+    creation: Creation,
+}
+
+struct Creation {
+    begun: Instant,
     asked: Asked<String>,
+}
+
+impl Creation {
+    /// What was answered. It must not have waited for a plugin for longer than the runtime does, beside a pause of the runtime itself.
+    fn answer(self, node: &Node, pause: Duration) -> anyhow::Result<Result<String, Status>> {
+        let answer = node.answer(self.asked)?;
+        let took = self.begun.elapsed();
+        ensure!(took <= PLUGIN_MAX + SLACK + pause, "a creation took {took:?}: {answer:?}");
+        Ok(answer)
+    }
 }
 
 pub(crate) fn play(node: &mut Node) -> anyhow::Result<()> {
@@ -142,8 +162,8 @@ fn play_round(
     // As kubelet does: a containerd that was killed may refuse the next sandbox, because of what it had begun.
     let new = PodSpec::new("scenario-new", qos);
     let pod = wait_for("a sandbox", LIMIT, || Ok(node.run_pod(&new).ok()))?;
-    let asked = node.ask_to_create(&pod, &spec, 0);
-    let (pod, id) = strike(node, trouble, Newcomer { pod, asked }, &cast.sharer)?;
+    let creation = Creation { begun: Instant::now(), asked: node.ask_to_create(&pod, &spec, 0) };
+    let (pod, id) = strike(node, trouble, Newcomer { pod, creation }, &cast.sharer)?;
     pods.push(pod);
     node.wait_until_registered()?;
     if let Some(id) = &id {
@@ -164,27 +184,28 @@ fn play_round(
 fn strike(
     node: &mut Node,
     trouble: Trouble,
-    Newcomer { pod, asked }: Newcomer,
+    Newcomer { pod, creation }: Newcomer,
     sharer: &Placed,
 ) -> anyhow::Result<(RunningPod, Option<String>)> {
+    let at_once = Duration::ZERO;
     let id = match trouble {
         Trouble::KilledInCreate(after) => {
             std::thread::sleep(after);
             node.kill()?;
-            let id = node.answer(asked)?.ok();
+            let id = creation.answer(node, at_once)?.ok();
             start(node, id.as_deref())?;
             node.start_again()?;
             id
         }
         Trouble::KilledBeforeStart => {
-            let id = node.answer(asked)??;
+            let id = creation.answer(node, at_once)??;
             node.kill()?;
             node.launch_daemon()?;
             start(node, Some(&id))?;
             Some(id)
         }
         Trouble::KilledInSynchronize(after) => {
-            let id = node.answer(asked)??;
+            let id = creation.answer(node, at_once)??;
             start(node, Some(&id))?;
             node.kill()?;
             node.launch_daemon()?;
@@ -198,7 +219,7 @@ fn strike(
                 Trouble::RuntimeKilled(_) => node.kill_runtime()?,
                 _ => node.end_runtime()?,
             }
-            let _cut_off = node.answer(asked)?;
+            let _cut_off = creation.answer(node, at_once)?;
             node.start_runtime_again()?;
             None
         }
@@ -207,13 +228,13 @@ fn strike(
             node.hang_runtime(true)?;
             std::thread::sleep(STOPPED);
             node.hang_runtime(false)?;
-            let id = node.answer(asked)?.ok();
+            let id = creation.answer(node, STOPPED)?.ok();
             start(node, id.as_deref())?;
             id
         }
         Trouble::SocketRemoved => {
             std::fs::remove_file(node.nri_socket())?;
-            let id = node.answer(asked)??;
+            let id = creation.answer(node, at_once)??;
             start(node, Some(&id))?;
             node.kill()?;
             node.launch_daemon()?;
@@ -224,7 +245,7 @@ fn strike(
         Trouble::WritesInFlight => {
             let writes = (0..WRITES).map(|at| node.ask_to_resize(&sharer.id, &sharing(at)));
             let writes: Vec<Asked<()>> = writes.collect();
-            let id = node.answer(asked)??;
+            let id = creation.answer(node, at_once)??;
             start(node, Some(&id))?;
             for write in writes {
                 node.answer(write)??;

@@ -152,8 +152,9 @@ def build(path, busybox, stand_in, architecture):
     image([f"{STAGING}/test-image-latest:latest"], text("latest"))
     for name in "123":
         image([f"{STAGING}/test-image-{name}:latest"], text(name))
+    # Containers are made of this one, and it is mounted into others as a volume.
     for name in ["test", "all"]:
-        image([f"{STAGING}/test-image-tag:{name}"], text(name))
+        image([f"{STAGING}/test-image-tag:{name}"], shell(busybox).file("test", name + "\n"), Cmd=["sh"])
     image([f"{STAGING}/test-image-tags:{name}" for name in "123"], text("tags"))
     image([f"{BY_DIGEST}:latest"], text("digest"))
     (path / "index.json").write_text(json.dumps(store.names, indent=1, sort_keys=True) + "\n")

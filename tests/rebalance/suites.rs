@@ -141,7 +141,7 @@ pub(crate) const SUITES: [Suite; 17] = [
     },
     Suite {
         name: "full",
-        about: "a full machine where everybody is as important",
+        about: "a full machine where all are as important",
         seeds: 4,
         aim: Aim::Rest,
         trial: full,

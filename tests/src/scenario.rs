@@ -81,11 +81,11 @@ pub fn play(node: &mut Node, owners: usize, host: Host) -> anyhow::Result<()> {
     let told = node.exclusive_of(&late)?;
     let before = allowed(&owned, &noisy)?;
     node.restart_after_kill()?;
-    ensure!(before == allowed(&owned, &noisy)?, "somebody moved: before {before:?}");
+    ensure!(before == allowed(&owned, &noisy)?, "a container moved: before {before:?}");
     let late = node.begin(&late)?;
     ensure!(late.cpus == told, "late runs on {}, was promised {told}", late.cpus);
-    ensure!(before == allowed(&owned, &noisy)?, "somebody moved: before {before:?}");
-    println!("  nobody moved; the late one runs on {} as promised", late.cpus);
+    ensure!(before == allowed(&owned, &noisy)?, "a container moved: before {before:?}");
+    println!("  no container moved; the late one runs on {} as promised", late.cpus);
     owned.push(late);
 
     if host == Host::Own {
@@ -108,7 +108,7 @@ fn play_hotplug(node: &Node, owned: &[Placed], noisy: &str) -> anyhow::Result<()
         .iter()
         .enumerate()
         .find(|(_, placed)| placed.cpus != zero)
-        .context("somebody owns a CPU that can be switched off")?;
+        .context("a container owns a CPU that can be switched off")?;
     switch(&victim.cpus, false)?;
     let is_gone = |placed: &Placed| placed.cpus.is_disjoint(&victim.cpus);
     let moved =

@@ -285,7 +285,7 @@ impl Stage {
         let begun = Instant::now();
         let found = self.wait_for_proposal(node, |_| true);
         if found.is_err() {
-            tell_latency("while nobody is blamed", &self.load.measure(self.sizes.rounds)?);
+            tell_latency("while no container is blamed", &self.load.measure(self.sizes.rounds)?);
         }
         let first = found?;
         let seconds = begun.elapsed().as_secs_f64();

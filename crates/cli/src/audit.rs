@@ -127,7 +127,7 @@ fn render_container(container: &ContainerAudit, recent_seconds: Option<f64>) -> 
         format!(": {} of the last {seconds:.0} s were taken", millis(recent.taken_seconds))
     });
     text.push_str(&format!("  owns CPUs {}{taken}\n", container.owned));
-    let mut rows = table(&["  CPU", "WHO", "NAME", "LAST MINUTE", "IN ALL", "TIMES"]);
+    let mut rows = table(&["  CPU", "TASK", "NAME", "LAST MINUTE", "IN ALL", "TIMES"]);
     if container.intruders.is_empty() {
         text.push_str("  nothing else has run there\n");
         return text;
@@ -243,7 +243,7 @@ mod tests {
             ],
             expect![[r#"
                 1
-                   CPU  WHO                         NAME         LAST MINUTE  IN ALL    TIMES
+                   CPU  TASK                        NAME         LAST MINUTE  IN ALL    TIMES
                    1    kernel thread               kworker/1:0  12.0 ms      120.0 ms  2
                    1    process of cgroup 3         �[2J         4.0 ms       40.0 ms   2
                    1    other processes, not named  -            3.0 ms       30.0 ms   2

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bayplan_nri::events::parse_version;
 
+use crate::check_required_plugins::check_required_plugins;
 use crate::config::{Config, FrontEnd};
 use crate::finding::Finding;
 use crate::neighbours::kubelet_endpoint;
@@ -22,6 +23,7 @@ pub(crate) fn check_front_end(config: &Config, status: Option<&Status>) -> Vec<F
     if let Some(front_end) = status.and_then(|it| it.front_end.as_ref()) {
         findings.extend(check_registration(front_end, config));
     }
+    findings.extend(check_required_plugins(&config.host_root, config.on_failure));
     findings.extend(check_kubelet(config));
     findings
 }

@@ -7,6 +7,7 @@ pub mod check;
 mod check_cgroups;
 mod check_front_end;
 mod check_groups;
+mod check_required_plugins;
 mod check_speed_select;
 mod cluster_config;
 mod colocation;

@@ -52,7 +52,7 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// The CPU directory is there, but cannot be entered.
-    #[error("cannot enter {}; expected the kernel's CPU directories: run as a user who may read them", path.display())]
+    #[error("cannot enter {}; expected the kernel's CPU directories: run as a user with the right to read them", path.display())]
     Unreadable {
         /// The CPU directory.
         path: PathBuf,

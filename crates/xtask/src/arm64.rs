@@ -49,6 +49,11 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
     Ok(Some(()))
 }
 
+/// Whether this is understood.
+pub(crate) fn is_known(args: &[&str]) -> bool {
+    matches!(args, ["package" | "demo"] | ["units", ..])
+}
+
 /// The program of the package.
 fn packaged() -> PathBuf {
     workspace().join("target/package-arm64/bayplan")

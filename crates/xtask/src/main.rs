@@ -14,6 +14,7 @@ mod links;
 mod modules;
 mod nightly;
 mod package;
+mod page_commands;
 mod program;
 mod reenact;
 mod setup;
@@ -40,8 +41,9 @@ cargo xtask test         every test of the workspace that this machine can run, 
                          kernel, and some of them under systemd with the older one; a table says what was left out and what it needs, and how long
                          each part, test program and guest test took. As root with setup before; with CI=true nothing may be left out
 cargo xtask tidy         check the layers, that the pure crates stay pure and modules do not import each other in cycles, the checksums of the
-                         protocol files, the systemd units, links between pages, and words for persons in comments and names of functions
-cargo xtask shape        lines, modules and cycles of each crate, and the largest file, function and struct
+                         protocol files, the systemd units, links between pages, commands of this project in pages, how long the first
+                         pages are, and words for persons in comments, texts and names of functions
+cargo xtask shape [DIR]  lines, repeated lines, modules and cycles of each crate, and the largest file, function and struct; of another checkout in DIR
 cargo xtask deny         check licences, sources and bans of all dependencies with cargo-deny
 ";
 
@@ -52,7 +54,8 @@ fn main() -> ExitCode {
         ["setup"] => lab::prepare().map(Some),
         ["test"] => test::run().map(Some),
         ["tidy"] => tidy::run().map(Some),
-        ["shape"] => shape::run().map(Some),
+        ["shape"] => shape::run(None).map(Some),
+        ["shape", project] => shape::run(Some(project)).map(Some),
         ["chart"] => chart::run().map(Some),
         ["image"] => image::run(None).map(Some),
         ["image", program] => image::run(Some(program)).map(Some),

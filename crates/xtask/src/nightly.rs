@@ -16,7 +16,7 @@ use crate::{cargo, workspace};
 pub(crate) const HELP: &str = "\
 cargo xtask nightly [PART...]
                          what takes hours, one part after the other, as root: chaos, sigkill, soak, ledger (its properties on 20,000 machines), rebalance (10,000 machine-hours on seeds drawn at random), fuzz (every target), browser (the live map, with axe-core's rules for accessibility; and top in tmux; needs chromium, chromium-driver, npm and tmux), critest, clients (gRPC in Go, C, Java), kubelet, kubelet-nri (the same with Bayplan as containerd's plugin), cluster (the agent with a real API server) and cluster-newest (with a newer one), crowd (1,000 agents against one API server, with a build of its own), switch (a node goes over from nri-plugins; only where BAYPLAN_NRI_PLUGIN names its plugin), deployed (daemon and agent as pods of the chart), nri (3,000 rounds of trouble with containerd 2, which critest builds), reenact (that `cargo xtask reenact` runs and leaves nothing behind), package (makes both and tests them, also the memory of their program as agent), arm64 (both for 64-bit Arm, its unit tests and demo, emulated), lab,
-                         probes (the probes' tests in guests), hog (there the rebalancer with real programs) and caches (there with several L3s); logs are in target/nightly, and a table of verdicts comes last
+                         probes (the probes' tests in guests), hog (there the rebalancer with real programs) and caches (there with several L3s), lab-nri (guests with Bayplan as a plugin); logs are in target/nightly, and a table of verdicts comes last
 ";
 
 const CHAOS: &str = "chaos::after_every_round_of_chaos_all_agree_and_nothing_has_leaked";
@@ -98,6 +98,11 @@ pub(crate) fn run(wanted: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether there are such parts.
+pub(crate) fn check(wanted: &[&str]) -> anyhow::Result<()> {
+    parts(wanted).map(drop)
+}
+
 /// In the order in which they run.
 fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     let test = |name: &str, tests: &str, variable: &str, value: &str| {
@@ -159,6 +164,7 @@ fn parts(wanted: &[&str]) -> anyhow::Result<Vec<Part>> {
     parts.extend(package_parts()?);
     parts.extend(arm64_parts()?);
     parts.push(Part::new("lab", lab));
+    parts.extend(lab_plugin_parts()?);
     parts.push(Part::new("probes", probes));
     parts.push(Part::new("hog", hog));
     parts.push(Part::new("caches", caches));
@@ -178,6 +184,21 @@ fn imagined_machines() -> [Part; 2] {
         Part { must_say: "test result: ok.", ..Part::new("ledger", ledger) },
         Part { must_say: "test result: ok. 1 passed", ..Part::new("rebalance", rebalance) },
     ]
+}
+
+/// Guests in which Bayplan is a plugin of a containerd that critest has built: all tests with 2, and the way there and back with both.
+fn lab_plugin_parts() -> anyhow::Result<[Part; 3]> {
+    let xtask = std::env::current_exe()?;
+    Ok([
+        ("lab-nri", &["--containerd", "2", "--front-end", "nri"][..]),
+        ("lab-nri-switch", &["--containerd", "2", "--", "as_a_plugin"]),
+        ("lab-nri-1.7", &["--containerd", "1.7", "--", "as_a_plugin"]),
+    ]
+    .map(|(name, args)| {
+        let mut lab = Command::new(&xtask);
+        lab.args(["lab", "run", "--init", "all"]).args(args);
+        Part::new(name, lab)
+    }))
 }
 
 /// The agent with real API servers, with and without stable admission policies.

@@ -1,6 +1,6 @@
-//! The shape of the code in figures: import cycles, which `cargo xtask tidy` refuses, and what `cargo xtask shape` prints.
+//! The shape of the code in figures: import cycles, which `cargo xtask tidy` refuses, and what `cargo xtask shape` prints, also of another checkout of the project.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
@@ -12,16 +12,28 @@ use crate::workspace;
 /// One crate: paths below `src` and their texts.
 type Files = BTreeMap<String, String>;
 
-/// `cargo xtask shape`.
-pub(crate) fn run() -> anyhow::Result<()> {
-    let crates = read_crates()?;
-    println!("{:<14}{:>9}{:>8}{:>9}{:>11}", "crate", "product", "tests", "modules", "in cycles");
+/// Repeated code: so many lines one after the other that are somewhere else, too.
+const REPEATED_LINES: usize = 6;
+
+/// `cargo xtask shape [DIR]`.
+pub(crate) fn run(project: Option<&str>) -> anyhow::Result<()> {
+    let crates = read_crates(project.map_or_else(workspace, Into::into).as_path())?;
+    let repeated = repeated_lines(&crates);
+    let heads = ["product", "tests", "repeated", "modules", "in cycles"];
+    println!("{:<14}{}", "crate", heads.map(|it| format!("{it:>11}")).concat());
+    let row = |name: &str, figures: [usize; 5]| {
+        println!("{name:<14}{}", figures.map(|it| format!("{it:>11}")).concat());
+    };
+    let mut sums = [0; 5];
     for (name, files) in &crates {
         let (product, tests) = lines(files);
-        let graph = modules::graph(files);
-        let cyclic = in_cycles(files).len();
-        println!("{name:<14}{product:>9}{tests:>8}{:>9}{cyclic:>11}", graph.len());
+        let (modules, cyclic) = (modules::graph(files).len(), in_cycles(files).len());
+        let repeated = repeated.get(name.as_str()).copied().unwrap_or_default();
+        let figures = [product, tests, repeated, modules, cyclic];
+        row(name, figures);
+        sums.iter_mut().zip(figures).for_each(|(sum, it)| *sum += it);
     }
+    row("all", sums);
     // Comments and this very text are no imports.
     let imports = |text: &String| modules::product(text).contains("use bayplan_cri::");
     let others = crates.iter().filter(|(name, _)| *name != "cri").flat_map(|(_, files)| files);
@@ -50,7 +62,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 /// Crates with modules that import each other in cycles.
 pub(crate) fn check_cycles() -> anyhow::Result<Vec<String>> {
-    let cyclic = read_crates()?.into_iter().map(|(name, files)| (name, in_cycles(&files)));
+    let cyclic =
+        read_crates(&workspace())?.into_iter().map(|(name, files)| (name, in_cycles(&files)));
     let breaches = cyclic.filter(|(_, cyclic)| !cyclic.is_empty()).map(|(name, cyclic)| {
         let names: Vec<String> = cyclic.iter().map(|module| module.join("::")).collect();
         format!(
@@ -65,9 +78,9 @@ fn in_cycles(files: &Files) -> BTreeSet<Module> {
     modules::cycles(&modules::graph(files)).into_iter().flatten().collect()
 }
 
-fn read_crates() -> anyhow::Result<BTreeMap<String, Files>> {
+fn read_crates(project: &Path) -> anyhow::Result<BTreeMap<String, Files>> {
     let mut crates = BTreeMap::new();
-    for entry in fs::read_dir(workspace().join("crates"))? {
+    for entry in fs::read_dir(project.join("crates"))? {
         let dir = entry?.path();
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut files = Files::new();
@@ -100,6 +113,40 @@ fn lines(files: &Files) -> (usize, usize) {
         sum = (sum.0 + product, sum.1 + count(text) - product);
     }
     sum
+}
+
+/// Lines of product code that are repeated, by crate. Imports, comments and lines with punctuation only do not count.
+fn repeated_lines(crates: &BTreeMap<String, Files>) -> BTreeMap<&str, usize> {
+    let texts: Vec<(&str, Vec<String>)> = crates
+        .iter()
+        .flat_map(|(name, files)| files.iter().map(move |file| (name.as_str(), file)))
+        .filter(|(_, (path, _))| !modules::is_test(path))
+        .map(|(name, (_, text))| (name, telling_lines(&modules::product(text))))
+        .collect();
+    let mut places: HashMap<&[String], Vec<(usize, usize)>> = HashMap::new();
+    for (file, (_, lines)) in texts.iter().enumerate() {
+        for (at, window) in lines.windows(REPEATED_LINES).enumerate() {
+            places.entry(window).or_default().push((file, at));
+        }
+    }
+    let repeated = places.values().filter(|it| it.len() > 1).flatten();
+    let lines: BTreeSet<(usize, usize)> = repeated
+        .flat_map(|(file, at)| (*at..at + REPEATED_LINES).map(move |line| (*file, line)))
+        .collect();
+    let mut sums = BTreeMap::new();
+    for (file, _) in lines {
+        *sums.entry(texts[file].0).or_default() += 1;
+    }
+    sums
+}
+
+/// Lines of code with a word, other than imports, without indentation.
+fn telling_lines(product: &str) -> Vec<String> {
+    let says_something = |line: &&str| {
+        let is_import = ["use ", "pub use ", "pub(crate) use ", "mod ", "pub mod "];
+        !is_import.iter().any(|it| line.starts_with(it)) && line.chars().any(char::is_alphanumeric)
+    };
+    product.lines().map(str::trim).filter(says_something).map(str::to_owned).collect()
 }
 
 /// How large the largest item of a text is, and what is added to its path.
@@ -146,6 +193,31 @@ fn largest(text: &str, keyword: &str, size: fn(&[&str]) -> usize) -> Option<(usi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_repeated_where_enough_of_them_follow_each_other_twice() {
+        let code =
+            |count: usize| (0..count).map(|it| format!("    say({it});\n")).collect::<String>();
+        for (first, second, expected) in [
+            (code(6), code(6), Some(12)),
+            (code(5), code(5), None),
+            (code(7), code(6), Some(12)),
+            (format!("use a::b;\n// {}\n", code(6)), code(6), None),
+            (code(6).replace("say(3);\n", "say(3);\n\n}\n// and\n"), code(6), Some(12)),
+        ] {
+            let files = |text: &str| Files::from([("lib.rs".to_owned(), text.to_owned())]);
+            let crates = BTreeMap::from([
+                ("a".to_owned(), files(&first)),
+                (
+                    "b".to_owned(),
+                    files(&format!("{second}\n#[cfg(test)]\nmod tests {{\n{second}}}\n")),
+                ),
+            ]);
+            let found = repeated_lines(&crates);
+            let sum = (!found.is_empty()).then(|| found.values().sum());
+            assert_eq!(sum, expected, "{first}{second}");
+        }
+    }
 
     #[test]
     fn items_are_measured_to_their_closing_brace() {

@@ -1,5 +1,5 @@
 //! Checks what no compiler checks: the layers, that the pure crates stay pure, that released files are as released, that links lead somewhere,
-//! and that containers are no persons.
+//! that commands in pages can be run, that pages stay short, and that containers are no persons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,6 +10,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::links::check_links;
+use crate::page_commands::check_commands;
 use crate::shape::check_cycles;
 use crate::units::check_units;
 use crate::words::check_words;
@@ -52,6 +53,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     breaches.extend(check_protocols()?);
     breaches.extend(check_units());
     breaches.extend(check_links()?);
+    breaches.extend(check_commands()?);
+    breaches.extend(check_sizes()?);
     breaches.extend(check_words()?);
     match breaches.as_slice() {
         [] => {
@@ -60,6 +63,21 @@ pub(crate) fn run() -> anyhow::Result<()> {
         }
         _ => bail!("not tidy:\n  {}", breaches.join("\n  ")),
     }
+}
+
+/// What is read first has a limit; more belongs on a page of its own.
+const PAGES: [(&str, u64); 3] =
+    [("README.md", 8 << 10), ("ARCHITECTURE.md", 20 << 10), ("docs/testing.md", 12 << 10)];
+
+fn check_sizes() -> anyhow::Result<Vec<String>> {
+    let mut breaches = Vec::new();
+    for (page, limit) in PAGES {
+        let bytes = fs::metadata(workspace().join(page)).context(page)?.len();
+        if bytes > limit {
+            breaches.push(format!("{page} has {bytes} bytes, more than {limit}"));
+        }
+    }
+    Ok(breaches)
 }
 
 /// Package name to the names of its normal dependencies, for every package of the lock file.
@@ -191,4 +209,54 @@ fn check_protocols() -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(breaches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of crates with the names of their dependencies.
+    fn metadata(crates: &[(&str, &[&str])]) -> Metadata {
+        let names = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect();
+        let dependencies = crates.iter().map(|(name, used)| ((*name).to_owned(), names(used)));
+        let members = crates.iter().map(|it| it.0.to_owned());
+        Metadata {
+            dependencies: dependencies.collect(),
+            members: members.filter(|it| it.starts_with("bayplan-")).collect(),
+        }
+    }
+
+    #[test]
+    fn a_crate_that_depends_on_its_own_layer_or_a_higher_one_is_refused() {
+        for (crates, expected) in [
+            (&[("bayplan-node", &["bayplan-workload", "serde"][..])][..], ""),
+            (&[("bayplan-xtask", &["bayplan-daemon"])], ""),
+            (&[("bayplan-cri", &["bayplan-nri"])], "bayplan-cri (layer 6) depends on bayplan-nri"),
+            (
+                &[("bayplan-node", &["bayplan-host"])],
+                "bayplan-node (layer 4) depends on bayplan-host",
+            ),
+            (
+                &[("bayplan-cli", &["bayplan-tests"])],
+                "bayplan-cli (layer 8) depends on bayplan-tests",
+            ),
+            (&[("bayplan-new", &[])], "bayplan-new is in no layer; put it into the table of tidy"),
+        ] {
+            assert_eq!(check_layers(&metadata(crates)).join("\n"), expected);
+        }
+    }
+
+    #[test]
+    fn a_pure_crate_that_reaches_io_through_another_is_refused() {
+        for (crates, expected) in [
+            (&[("bayplan-config", &["parser"][..]), ("parser", &["text"])][..], ""),
+            (&[("bayplan-host", &["tokio"])], ""),
+            (
+                &[("bayplan-config", &["parser"]), ("parser", &["tokio"])],
+                "bayplan-config is pure, but reaches tokio",
+            ),
+        ] {
+            assert_eq!(check_purity(&metadata(crates)).join("\n"), expected);
+        }
+    }
 }

@@ -20,7 +20,7 @@ fuzz_target!(|text: &str| {
     let (asked, _warnings) = read_annotations(&newcomer, &rules());
     let numbered = (0..).map(ContainerId).zip(&others);
     let weights = affinities(&asked.affinity, &newcomer, numbered);
-    assert!(weights.is_sorted_by(|a, b| a.0 < b.0), "somebody counts twice: {weights:?}");
+    assert!(weights.is_sorted_by(|a, b| a.0 < b.0), "one counts twice: {weights:?}");
     for (id, weight) in weights {
         assert!(id.0 < others.len() as u64);
         assert!(weight != 0 && weight.abs() <= WEIGHT_MAX, "{weight}");

@@ -70,15 +70,15 @@ async fn wrong_orders_are_refused_in_containerds_words() {
     check(start(&runtime, &id).await.unwrap_err(), Code::Unknown, &text("CONTAINER_RUNNING"));
     stop(&runtime, &id).await;
     check(start(&runtime, &id).await.unwrap_err(), Code::Unknown, &text("CONTAINER_EXITED"));
-    let text = "an error occurred when try to find container \"nobody\": not found";
-    check(start(&runtime, "nobody").await.unwrap_err(), Code::NotFound, text);
-    let exec = ExecSyncRequest { container_id: "nobody".to_owned(), ..Default::default() };
+    let text = "an error occurred when try to find container \"absent\": not found";
+    check(start(&runtime, "absent").await.unwrap_err(), Code::NotFound, text);
+    let exec = ExecSyncRequest { container_id: "absent".to_owned(), ..Default::default() };
     check(runtime.exec_sync(Request::new(exec)).await.unwrap_err(), Code::NotFound, text);
     let exec = ExecSyncRequest { container_id: id.clone(), ..Default::default() };
     let text = "ExecSync needs a process, and bayplan-embedded runs none";
     check(runtime.exec_sync(Request::new(exec)).await.unwrap_err(), Code::Unimplemented, text);
 
-    stop(&runtime, "nobody").await;
+    stop(&runtime, "absent").await;
     stop_pod(&runtime, "nowhere").await;
     stop_pod(&runtime, &pod_id).await;
     let late = make(&runtime, &pod_id, "late").await.unwrap_err();

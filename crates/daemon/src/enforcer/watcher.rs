@@ -276,13 +276,13 @@ mod tests {
         let make = |root: &Path, dir: &str| fs::create_dir(root.join(dir)).unwrap();
         check_arrival(|root| make(root, "pod/c"), true, "a group").await;
         check_arrival(|root| write(root, "pod/cpuset.cpus"), true, "a limit").await;
-        check_arrival(|root| write(root, "files/cpuset.cpus"), false, "somebody else's").await;
+        check_arrival(|root| write(root, "files/cpuset.cpus"), false, "another container's").await;
         let both = |root: &Path| {
             make(root, "files/c");
             write(root, "pod/memory.events");
             write(root, "files/cpuset.cpus");
         };
-        check_arrival(both, false, "nobody's group, the kernel's own").await;
+        check_arrival(both, false, "no container's group, the kernel's own").await;
     }
 
     /// Of two things the one that is heard later is not lost.

@@ -1,7 +1,11 @@
 //! Which guest tests a change has to pass; the nightly run has all of them, on every machine, with each kernel and each first process.
 //! In: the lists below. Out: what `cargo xtask lab run` would be asked for.
 
+use std::fs;
+use std::path::Path;
+
 use crate::lab::kernel::Release;
+use crate::workspace;
 
 /// Guest tests that the nightly run alone has, and the native test that asserts the same with every change. What only a guest can show is not here: NUMA, CPUs
 /// that go offline, cpusets and partitions of cgroup v2, kernel files and what they do, pages, probes with packages and NUMA nodes, units.
@@ -66,36 +70,36 @@ pub(super) fn runs() -> [Vec<&'static str>; 2] {
     [under_systemd, newer]
 }
 
+/// Names of all guest tests, by their sources.
+pub(super) fn guest_tests() -> anyhow::Result<Vec<String>> {
+    let sources = sources(&workspace().join("tests/guest"))?;
+    let names = sources.lines().filter_map(|it| it.trim().strip_prefix("name: \""));
+    Ok(names.filter_map(|it| Some(it.split_once('"')?.0.to_owned())).collect())
+}
+
+/// All sources below a directory, one after the other.
+fn sources(dir: &Path) -> anyhow::Result<String> {
+    let mut texts = String::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        match path.extension() {
+            _ if path.is_dir() => texts.push_str(&sources(&path)?),
+            Some(extension) if extension == "rs" => texts.push_str(&fs::read_to_string(&path)?),
+            _ => {}
+        }
+    }
+    Ok(texts)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     use super::*;
-    use crate::workspace;
-
-    /// All sources below a directory, one after the other.
-    fn sources(dir: &Path) -> String {
-        let entries = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
-        let texts = entries.map(|path| match path.extension() {
-            _ if path.is_dir() => sources(&path),
-            Some(extension) if extension == "rs" => fs::read_to_string(&path).unwrap(),
-            _ => String::new(),
-        });
-        texts.collect()
-    }
-
-    fn guest_tests() -> Vec<String> {
-        let sources = sources(&workspace().join("tests/guest"));
-        let names = sources.lines().filter_map(|it| it.trim().strip_prefix("name: \""));
-        names.filter_map(|it| Some(it.split_once('"')?.0.to_owned())).collect()
-    }
 
     #[test]
     fn what_the_nightly_run_alone_has_a_native_test_asserts() {
-        let guest = guest_tests();
+        let guest = guest_tests().unwrap();
         let native: String = ["daemon", "containerd", "nri"]
-            .map(|it| sources(&workspace().join("tests").join(it)))
+            .map(|it| sources(&workspace().join("tests").join(it)).unwrap())
             .concat();
         for (test, asserted_by) in NIGHTLY {
             let named = guest.iter().filter(|it| it.contains(test)).count();
@@ -107,7 +111,7 @@ mod tests {
     #[test]
     fn every_test_under_systemd_is_there() {
         for part in UNDER_SYSTEMD {
-            assert!(guest_tests().iter().any(|it| it.contains(part)), "{part}");
+            assert!(guest_tests().unwrap().iter().any(|it| it.contains(part)), "{part}");
         }
     }
 
@@ -136,7 +140,7 @@ mod tests {
             "shared_cpus_shrink_and_grow",
         ] {
             let found: Vec<String> =
-                guest_tests().into_iter().filter(|it| it.contains(subject)).collect();
+                guest_tests().unwrap().into_iter().filter(|it| it.contains(subject)).collect();
             assert!(!found.is_empty(), "no guest test has {subject} in its name");
             for test in found {
                 let is_left_out = NIGHTLY.iter().any(|(part, _)| test.contains(part));

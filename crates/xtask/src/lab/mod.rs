@@ -34,9 +34,10 @@ cargo xtask lab list     the machines and kernels that there are
 cargo xtask lab build    fetch kernels and make the guest's file system; also when there are newer ones
 cargo xtask lab run [--machine NAME|all] [--kernel NAME|all] [--init shell|systemd|all] [--limit SECONDS]
                    [--silence SECONDS] [--suite guest|probes] [--guests COUNT] [--program FILE] [--package FILE] [--containerd 1.7|2]
-                   [-- ARGUMENT...]
+                   [--front-end cri|nri] [-- ARGUMENT...]
                          the guest tests, or the kernel tests of the probes; ARGUMENT is a part of a test's name. Guest tests are divided
-                         among COUNT guests, and --skip PART leaves some out. Or any program of yours. With a Debian package under systemd, they test what it installs, and that it comes and goes
+                         among COUNT guests, and --skip PART leaves some out. Or any program of yours. With a Debian package under systemd, they test what it installs, and that it comes and goes. With --front-end nri
+                         Bayplan is a plugin of the containerd given
 cargo xtask lab run --reenact SCENARIO[,SCENARIO] [--machine NAME] [--kernel NAME] [--limit SECONDS] [--silence SECONDS] [-- ARGUMENT...]
                          scenarios of `cargo xtask reenact` in a guest, for where containers run and where their memory is: its times mean
                          nothing. ARGUMENT is one of reenact, such as --rounds 3; results.json is in the guest's directory, below reenact
@@ -70,6 +71,8 @@ struct Asked {
     package: Option<PathBuf>,
     /// The series of a containerd that is there beside the guest's own, and is used instead.
     containerd: Option<&'static str>,
+    /// In guest tests Bayplan is a plugin of that containerd.
+    is_plugin: bool,
     args: Vec<String>,
 }
 
@@ -106,6 +109,24 @@ pub(crate) fn run(args: &[&str]) -> anyhow::Result<Option<()>> {
         _ => return Ok(None),
     }
     Ok(Some(()))
+}
+
+/// Whether this is understood, and the guest tests that are named are there.
+pub(crate) fn check(args: &[&str]) -> anyhow::Result<()> {
+    let asked = match args {
+        ["list" | "build"] => return Ok(()),
+        ["run" | "shell", args @ ..] => Asked::parse(args)?,
+        _ => bail!("`cargo xtask lab` does not know this"),
+    };
+    let names = match asked.suite {
+        Suite::Guest => change::guest_tests()?,
+        _ => return Ok(()),
+    };
+    let mut words = asked.args.iter().filter(|it| !it.starts_with("--"));
+    match words.find(|word| !names.iter().any(|name| name.contains(word.as_str()))) {
+        Some(word) => bail!("no guest test has {word} in its name"),
+        None => Ok(()),
+    }
 }
 
 /// What is missing of all that takes long to make.
@@ -157,6 +178,7 @@ impl Asked {
             guests: 1,
             package: None,
             containerd: None,
+            is_plugin: false,
             args: Vec::new(),
         };
         let (mut whole, mut silent) = (None, None);
@@ -182,6 +204,7 @@ impl Asked {
                     asked.suite = Suite::Reenact(names.to_owned());
                     asked.limits = REENACT_LIMITS;
                 }
+                "--front-end" => asked.is_plugin = find_front_end(value()?)?,
                 "--containerd" => asked.containerd = Some(find_series(value()?)?),
                 "--package" => asked.package = Some(value()?.into()),
                 _ => bail!("what is {option}? See `cargo xtask help`"),
@@ -200,6 +223,10 @@ impl Asked {
             "only guest tests are divided among several guests"
         );
         ensure!(
+            !self.is_plugin || self.suite == Suite::Guest && self.containerd.is_some(),
+            "the guest's own containerd takes no plugins: add --containerd 2 to guest tests"
+        );
+        ensure!(
             !matches!(self.suite, Suite::Reenact(_)) || self.inits == [Init::Shell],
             "scenarios run without systemd: leave out --init"
         );
@@ -214,6 +241,15 @@ impl Asked {
 fn find_series(series: &str) -> anyhow::Result<&'static str> {
     let found = ["1.7", "2"].into_iter().find(|it| *it == series);
     found.with_context(|| format!("`{series}` is no series of containerd; there are 1.7 and 2"))
+}
+
+/// Whether it is the plugin.
+fn find_front_end(name: &str) -> anyhow::Result<bool> {
+    match name {
+        "cri" => Ok(false),
+        "nri" => Ok(true),
+        _ => bail!("`{name}` is no front end; there are cri and nri"),
+    }
 }
 
 /// Programs of a series of containerd, with the names that they have below `/usr/bin`.
@@ -304,13 +340,16 @@ impl Asked {
 
     /// The guest tests, divided.
     fn shares(&self, file: &Path) -> (Programs, Vec<String>) {
+        let front_end: &[&str] = if self.is_plugin { &["--front-end", "nri"] } else { &[] };
+        let front_end = front_end.iter().map(|it| (*it).to_owned());
+        let args: Vec<String> = front_end.chain(self.args.iter().cloned()).collect();
         if self.guests == 1 {
-            return tests(file, &self.args);
+            return tests(file, &args);
         }
         let (mut programs, mut commands) = (Vec::new(), Vec::new());
         for number in 1..=self.guests {
             let share = ["--share".to_owned(), format!("{number}/{}", self.guests)];
-            let (these, command) = tests(file, &[&share[..], &self.args].concat());
+            let (these, command) = tests(file, &[&share[..], &args].concat());
             programs = these;
             commands.extend(command);
         }
@@ -514,6 +553,29 @@ mod tests {
             &["--guests", "2", "--suite", "probes"],
             &["--guests", "2", "--reenact", "redis-near"],
         ] {
+            assert!(Asked::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn guest_tests_know_the_front_end_and_a_plugin_has_a_containerd_that_takes_it() {
+        let plugin = ["--containerd", "2", "--front-end", "nri"];
+        for (args, expected) in [
+            (&plugin[..], &["'guest-tests' '--front-end' 'nri'\n"][..]),
+            (&plugin[..2], &["'guest-tests'\n"]),
+            (
+                &[&plugin[..], &["--guests", "2", "--", "own"]].concat(),
+                &[
+                    "'guest-tests' '--share' '1/2' '--front-end' 'nri' 'own'\n",
+                    "'guest-tests' '--share' '2/2' '--front-end' 'nri' 'own'\n",
+                ],
+            ),
+        ] {
+            let commands = Asked::parse(args).unwrap().shares(Path::new("tests")).1;
+            assert_eq!(commands, expected, "{args:?}");
+        }
+        let probes = [&plugin[..], &["--suite", "probes"]].concat();
+        for wrong in [&plugin[2..], &probes, &["--front-end", "proxy"]] {
             assert!(Asked::parse(wrong).is_err(), "{wrong:?}");
         }
     }

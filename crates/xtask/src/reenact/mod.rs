@@ -152,6 +152,11 @@ fn copied(program: &Path, to: &Path) -> anyhow::Result<PathBuf> {
     Ok(to.to_owned())
 }
 
+/// Whether this is understood.
+pub(crate) fn check(args: &[&str]) -> anyhow::Result<bool> {
+    Ok(parse(args)?.is_some())
+}
+
 fn parse(args: &[&str]) -> anyhow::Result<Option<Options>> {
     let mut options = Options::default();
     options.wanted.rounds = 10;

@@ -245,7 +245,17 @@ fn every_recipe_is_placed_as_its_page_says() {
 
 #[test]
 fn every_guide_has_a_pod_that_is_placed_as_it_says() {
-    for name in ["groups.md", "placement.md", "resctrl.md", "kernel-files.md", "colocation.md"] {
+    for name in [
+        "annotations.md",
+        "colocation.md",
+        "groups.md",
+        "kernel-files.md",
+        "migrating.md",
+        "moves.md",
+        "placement.md",
+        "rebalance.md",
+        "resctrl.md",
+    ] {
         check_page(name, 1);
     }
 }

@@ -82,7 +82,7 @@ async fn what_would_be_read_passes_in_another_version_and_that_is_told() {
     let other_versions = DECODED.iter().map(|path| path.replace("runtime.v1.", "runtime.v2."));
     let alpha = "/runtime.v1alpha2.RuntimeService/CreateContainer".to_owned();
     for path in other_versions.chain([alpha]) {
-        let body = Bytes::from_static(b"what it says nobody knows");
+        let body = Bytes::from_static(b"what it says is not known");
         let answer = house.send(&path, HeaderMap::new(), body.clone()).await;
         assert_eq!(answer.body, body);
         assert_eq!(house.agent.heard().pop(), Some(format!("other version {path}")));

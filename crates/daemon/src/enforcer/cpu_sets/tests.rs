@@ -141,25 +141,25 @@ fn a_changed_set_goes_through_the_runtime_and_then_into_the_file() {
     let mut story = Story::new();
     story.look("at first");
     story.set(CPUS, "0-7");
-    story.look("somebody changes it");
+    story.look("a foreign write changes it");
     story.look("the runtime did nothing");
     story.look("it is right");
     story.set(MEMS, "0-1");
-    story.look("somebody changes the nodes");
+    story.look("a foreign write changes the nodes");
     story.set(MEMS, "0");
     story.look("the runtime has written");
     story.set(CPUS, "");
-    story.look("somebody empties it");
+    story.look("a foreign write empties it");
     story.kernel.fail_next(&format!("{GROUP}/{CPUS}"), Errno::EACCES);
     story.look("neither helps");
     story.check(expect![[r#"
         at first:
-        somebody changes it: tell the runtime of id, which has 0-7 and 0; counted
+        a foreign write changes it: tell the runtime of id, which has 0-7 and 0; counted
         the runtime did nothing: write 0-1 to cpuset.cpus;
         it is right:
-        somebody changes the nodes: tell the runtime of id, which has 0-1 and 0-1; counted
+        a foreign write changes the nodes: tell the runtime of id, which has 0-1 and 0-1; counted
         the runtime has written:
-        somebody empties it: tell the runtime of id, which has  and 0; counted
+        a foreign write empties it: tell the runtime of id, which has  and 0; counted
         neither helps: write 0-1 to cpuset.cpus;/sys/fs/cgroup/kubepods/pod1/id/cpuset.cpus to 0-1 (n/p/c): EACCES: Permission denied
     "#]]);
 }
