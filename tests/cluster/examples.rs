@@ -99,7 +99,8 @@ async fn pods_of_the_guides_run_where_they_are_meant_to() {
 /// To daemons whose kubelet does not tell them: the admission policy writes requests into pods.
 async fn requests_are_told(admin: &Client) {
     apply_policies(admin).await;
-    let container = json!({ "name": "c", "image": "i", "resources": { "requests": { "cpu": "1" } } });
+    let container =
+        json!({ "name": "c", "image": "i", "resources": { "requests": { "cpu": "1" } } });
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": { "containers": [container] } });
     until("the policy holds", async || {
         let stored = call(admin, "POST", &format!("{POD_PATH}?dryRun=All"), &pod).await.1;
@@ -244,9 +245,9 @@ async fn a_class_of_block_io_throttles(servers: &Servers, admin: &Client) {
         let path = "/apis/events.k8s.io/v1/namespaces/default/events";
         let listed = call(admin, "GET", path, &json!(null)).await.1;
         let events = listed["items"].as_array().cloned().unwrap_or_default();
-        events.iter().any(|it| {
-            it["reason"] == "IsolationViolated" && it["regarding"]["name"] == "throttled"
-        })
+        events
+            .iter()
+            .any(|it| it["reason"] == "IsolationViolated" && it["regarding"]["name"] == "throttled")
     })
     .await;
 }

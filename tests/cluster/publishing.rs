@@ -96,8 +96,9 @@ async fn zones_are_what_the_daemon_has(world: &mut World) {
 
 /// Each container changes what is available.
 async fn writes_are_bounded(world: &mut World) {
-    let generation =
-        async |world: &World| world.read(TOPOLOGY).await["metadata"]["generation"].as_u64().unwrap();
+    let generation = async |world: &World| {
+        world.read(TOPOLOGY).await["metadata"]["generation"].as_u64().unwrap()
+    };
     let (begun, before) = (Instant::now(), generation(world).await);
     let mut kubelet = world.node.kubelet.clone();
     let mut changes = 0;
@@ -108,7 +109,10 @@ async fn writes_are_bounded(world: &mut World) {
     }
     let written = generation(world).await - before;
     let most = begun.elapsed().as_secs() / PAUSE.as_secs() + 1;
-    println!("{changes} changes in {:?}: {written} writes of a NodeResourceTopology", begun.elapsed());
+    println!(
+        "{changes} changes in {:?}: {written} writes of a NodeResourceTopology",
+        begun.elapsed()
+    );
     assert!(0 < written && written <= most && most < changes, "{changes} {written} {most}");
     let expected = available_now(world).await;
     world.until("figures of the end", TOPOLOGY, |it| available(it) == expected).await;

@@ -23,11 +23,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// A pod of the node's client, with a container of its name.
-pub(crate) fn pod(
-    name: &str,
-    requests: &[(&str, &str)],
-    annotations: &[(&str, &str)],
-) -> FakePod {
+pub(crate) fn pod(name: &str, requests: &[(&str, &str)], annotations: &[(&str, &str)]) -> FakePod {
     let container = FakeContainer {
         name: name.to_owned(),
         requests: map(requests),

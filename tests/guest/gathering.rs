@@ -275,7 +275,7 @@ fn ask_threads(port: u16, next: &mut dyn FnMut(f64) -> Option<u32>) -> anyhow::R
     socket.connect(("127.0.0.1", port))?;
     // A question that came before the server, or was dropped, is asked again.
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-    let (mut answer, mut work) = ([0; 4], 0);
+    let (mut answer, mut work) = ([0; 4], 0_u32);
     loop {
         let begun = Instant::now();
         let answered = socket.send(&work.to_ne_bytes()).and_then(|_| socket.recv(&mut answer));

@@ -125,7 +125,7 @@ fn requests_of_a_holder(node: &mut Node, hardware: &Hardware) -> anyhow::Result<
     }
     let of = |value: fn(&Round) -> f64| Spread::of(rounds.iter().map(value).collect());
     println!("  median (quartiles) of {ROUNDS}: back after {:.2} s", of(|it| it.back));
-    let all: [(&str, fn(&Round) -> &Waits); 3] = [
+    let all: [(&str, OfRound); 3] = [
         ("without the hog", |it| &it.alone),
         ("while the hog is there", |it| &it.beside),
         ("afterwards", |it| &it.after),
@@ -169,6 +169,9 @@ impl Waits {
         Ok(Waits { p50, p99, waited })
     }
 }
+
+/// What was measured in one part of a round.
+type OfRound = fn(&Round) -> &Waits;
 
 /// A loan from the moment at which requests come to its end.
 struct Round {

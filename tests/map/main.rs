@@ -401,7 +401,7 @@ async fn a_map_under_another_configuration_is_kept_for_pages() {
     let kept = json(node.address(), path).await;
     assert_eq!((&kept["reserved"], &kept["what_if"]), (&"0-3".into(), &"other.yaml".into()));
     let own = container(&kept, WEB).unwrap()["own"].as_str().unwrap();
-    let own: bayplan_types::CpuSet = own.parse().unwrap();
+    let own: CpuSet = own.parse().unwrap();
     assert!(!own.is_empty() && !own.intersects(&"0-3".parse().unwrap()), "{own}");
     let error = post("reservedCpus: 99").await.unwrap_err().to_string();
     assert!(error.contains("reservedCpus"), "{error}");

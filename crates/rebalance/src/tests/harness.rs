@@ -79,71 +79,8 @@ impl Play {
             "refuse" => return self.refuses = true,
             _ => match length.split_once(' ') {
                 Some((count, "rounds")) => (count.parse().unwrap(), None),
-                Some(("unrest", "ends")) => return self.scene.unrest = None,
-                Some(("unrest", "begins")) => return self.scene.unrest = Some(Unrest::Creating),
-                Some(("idle", share)) => {
-                    let share: f64 = share.parse().unwrap();
-                    let cpus = self.scene.topology.cpus().iter();
-                    self.scene.idle = cpus.map(|cpu| (cpu, share)).collect();
-                    return;
-                }
-                Some(("forbid", names)) => {
-                    let forbidden = parse_knobs(names);
-                    return self
-                        .rebalancer
-                        .reconfigure(Settings { forbidden, ..Settings::default() });
-                }
-                Some(("intruder", words)) => return self.intrude(words),
-                Some(("ended", number)) => {
-                    return self.rebalancer.ended(number.parse().unwrap(), self.now);
-                }
-                Some(("touched", name)) => {
-                    self.scene.touched.insert(self.ids[name]);
-                    return;
-                }
-                Some(("moved", name)) => {
-                    let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
-                    resident.since = self.now;
-                    return;
-                }
-                Some(("in", place)) => {
-                    let (name, cpus) = place.split_once(' ').unwrap();
-                    let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
-                    (resident.cpus, resident.since) = (cpus.parse().unwrap(), self.now);
-                    return;
-                }
-                Some(("clock", place)) => {
-                    let (name, leave) = place.split_once(' ').unwrap();
-                    let (leave, is_better_away) = (leave.parse().unwrap(), true);
-                    self.scene.clocks.insert(self.ids[name], ClockPlace { leave, is_better_away });
-                    return;
-                }
-                Some(("home", name)) => {
-                    let place = self.scene.clocks.get_mut(&self.ids[name]).unwrap();
-                    return place.is_better_away = false;
-                }
-                Some((word @ ("off" | "observe" | "act"), name)) => {
-                    let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
-                    let modes = [Mode::Off, Mode::Observe, Mode::Act];
-                    resident.mode = modes.into_iter().find(|it| it.name() == word).unwrap();
-                    return;
-                }
-                Some(("contest", name)) => {
-                    let id = self.ids[name];
-                    self.scene.contested.insert(id);
-                    self.scene.residents.get_mut(&id).unwrap().mode = Mode::Observe;
-                    return;
-                }
-                Some(("disallow", number)) => {
-                    self.scene.disallowed.insert(number.parse().unwrap());
-                    return;
-                }
-                Some(("gone", name)) => {
-                    let id = self.ids[name];
-                    self.scene.residents.remove(&id);
-                    return;
-                }
-                _ => panic!("`{line}` is no phase"),
+                Some((word, rest)) => return self.change(word, rest),
+                None => panic!("`{line}` is no phase"),
             },
         };
         for _ in 0..rounds {
@@ -151,6 +88,66 @@ impl Play {
             if word.is_some_and(|word| said.contains(word)) {
                 return;
             }
+        }
+    }
+
+    /// Something happens between two rounds.
+    fn change(&mut self, what: &str, rest: &str) {
+        match (what, rest) {
+            ("unrest", "ends") => self.scene.unrest = None,
+            ("unrest", "begins") => self.scene.unrest = Some(Unrest::Creating),
+            ("idle", share) => {
+                let share: f64 = share.parse().unwrap();
+                let cpus = self.scene.topology.cpus().iter();
+                self.scene.idle = cpus.map(|cpu| (cpu, share)).collect();
+            }
+            ("forbid", names) => {
+                let forbidden = parse_knobs(names);
+                self.rebalancer.reconfigure(Settings { forbidden, ..Settings::default() });
+            }
+            ("intruder", words) => self.intrude(words),
+            ("ended", number) => {
+                self.rebalancer.ended(number.parse().unwrap(), self.now);
+            }
+            ("touched", name) => {
+                self.scene.touched.insert(self.ids[name]);
+            }
+            ("moved", name) => {
+                let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
+                resident.since = self.now;
+            }
+            ("in", place) => {
+                let (name, cpus) = place.split_once(' ').unwrap();
+                let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
+                (resident.cpus, resident.since) = (cpus.parse().unwrap(), self.now);
+            }
+            ("clock", place) => {
+                let (name, leave) = place.split_once(' ').unwrap();
+                let (leave, is_better_away) = (leave.parse().unwrap(), true);
+                self.scene.clocks.insert(self.ids[name], ClockPlace { leave, is_better_away });
+            }
+            ("home", name) => {
+                let place = self.scene.clocks.get_mut(&self.ids[name]).unwrap();
+                place.is_better_away = false;
+            }
+            (word @ ("off" | "observe" | "act"), name) => {
+                let resident = self.scene.residents.get_mut(&self.ids[name]).unwrap();
+                let modes = [Mode::Off, Mode::Observe, Mode::Act];
+                resident.mode = modes.into_iter().find(|it| it.name() == word).unwrap();
+            }
+            ("contest", name) => {
+                let id = self.ids[name];
+                self.scene.contested.insert(id);
+                self.scene.residents.get_mut(&id).unwrap().mode = Mode::Observe;
+            }
+            ("disallow", number) => {
+                self.scene.disallowed.insert(number.parse().unwrap());
+            }
+            ("gone", name) => {
+                let id = self.ids[name];
+                self.scene.residents.remove(&id);
+            }
+            _ => panic!("`{what} {rest}` is no phase"),
         }
     }
 
