@@ -96,7 +96,7 @@ async fn pods_of_the_guides_run_where_they_are_meant_to() {
     a_class_of_block_io_throttles(&servers, &admin).await;
 }
 
-/// To daemons whose kubelet does not tell them: the admission policy writes requests into pods.
+/// To daemons with a kubelet that does not tell them: the admission policy writes requests into pods.
 async fn requests_are_told(admin: &Client) {
     apply_policies(admin).await;
     let container =

@@ -101,7 +101,7 @@ async fn a_group_is_as_before_when_a_restored_node_is_placed_again() {
     assert_eq!(check_group(&node, &[&first], &other, 2).await, group);
 }
 
-/// A group whose CPUs go offline has as many elsewhere, and keeps these when the others are back.
+/// A group with CPUs that go offline has as many elsewhere, and keeps these when the others are back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_loses_cpus_has_others() {
     let mut node = Node::start_watching_with(MACHINE, with_web).await;
