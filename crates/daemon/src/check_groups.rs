@@ -165,7 +165,10 @@ mod tests {
     fn devices_and_nodes_that_are_not_there_are_told() {
         check(
             "- {name: a, cpus: {near: [eth0, /sys/devices/system/node/node1], far: [/sys/devices/system/node/node2]}}",
-            expect![[""]],
+            expect![[r#"
+                `a` has `near: eth0`, which this machine does not have: that has no effect
+                `a` has `far: /sys/devices/system/node/node2`, which this machine does not have: that has no effect
+            "#]],
         );
     }
 

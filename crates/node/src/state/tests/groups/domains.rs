@@ -32,7 +32,7 @@ fn a_group_is_a_whole_domain_of_its_level() {
     "#]].assert_eq(&told);
 }
 
-/// Beside its own CPU a member runs on all CPUs of the domain, in which no other container is. Where no cores share an L2 cache, those of one core do.
+/// Beside its own CPU a member runs on all CPUs of the domain that no other container has; an exclusive container has all of the next cores, and CPUs 0 and 32 are reserved.
 #[test]
 fn members_share_idle_cpus_of_each_level() {
     let mut told = String::new();
@@ -46,9 +46,9 @@ fn members_share_idle_cpus_of_each_level() {
         Level::Machine,
     ] {
         let cpus = CpuWishes { shares_idle: Some(level), ..CpuWishes::default() };
-        let web = GroupType { cpus, ..kind("web", requests(1, 4)) };
-        let mut node = started((MACHINE.0, "31,63"), &[web]);
+        let mut node = started(MACHINE, &[GroupType { cpus, ..kind("web", requests(1, 4)) }]);
         node.create(&["n/a/c", "1000", "bayplan.dev/group=web"]);
+        node.create(&["n/x/c", "4000", "Guaranteed"]);
         told.push_str(&format!("{level}\n{}", node.shown()));
         node.restart();
     }

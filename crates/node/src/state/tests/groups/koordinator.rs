@@ -29,7 +29,7 @@ fn check_koordinator(
 fn siblings_of_lse_are_idle_or_not() {
     let lse = "koordinator.sh/qosClass=LSE";
     let lsr = "koordinator.sh/qosClass=LSR";
-    let containers = [("1", lse), ("1", ""), ("1", lsr), ("3", lse), ("1", "")];
+    let containers = [("1", lse), ("1", ""), ("1", lsr), ("3", lse)];
     check_koordinator(
         |_| {},
         &containers,
@@ -57,14 +57,31 @@ fn siblings_of_lse_are_idle_or_not() {
 fn numa_nodes_are_filled_as_the_node_or_the_pod_says() {
     let [most, least, evenly] = ["MostAllocated", "LeastAllocated", "DistributeEvenly"]
         .map(|it| format!("bayplan.dev/numa-strategy={it}"));
-    let pairs = [("2", ""), ("2", ""), ("2", &least), ("2", &most)];
-    check_koordinator(|_| {}, &pairs, expect![[""]]);
-    let on_roomiest = |rules: &mut RequestRules| rules.wishes.place.is_balanced = true;
-    check_koordinator(on_roomiest, &pairs, expect![[""]]);
-    let large = [("6", ""), ("6", &evenly)];
-    check_koordinator(|_| {}, &large, expect![[""]]);
-    let in_parts = |rules: &mut RequestRules| rules.wishes.cpus.is_even = true;
-    check_koordinator(in_parts, &[("6", ""), ("6", &most)], expect![[""]]);
+    let containers = [("2", ""), ("1", ""), ("1", &least), ("1", &most), ("6", ""), ("2", &evenly)];
+    check_koordinator(
+        |_| {},
+        &containers,
+        expect![[r#"
+            2 : on 1,9
+            1 : on 8
+            1 bayplan.dev/numa-strategy=LeastAllocated: on 4
+            1 bayplan.dev/numa-strategy=MostAllocated: on 12
+            6 : on 5-7,13-15
+            2 bayplan.dev/numa-strategy=DistributeEvenly: on 2,10
+        "#]],
+    );
+    check_koordinator(
+        |rules| rules.wishes.place.is_balanced = true,
+        &containers,
+        expect![[r#"
+            2 : on 4,12
+            1 : on 2
+            1 bayplan.dev/numa-strategy=LeastAllocated: on 8
+            1 bayplan.dev/numa-strategy=MostAllocated: on 10
+            6 : on 5-7,13-15
+            2 bayplan.dev/numa-strategy=DistributeEvenly: on 1,9
+        "#]],
+    );
 }
 
 /// Preferred, one thread of each core, and second ones where the cores of a package run out; required, never second ones.
