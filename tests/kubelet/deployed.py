@@ -162,7 +162,7 @@ def helm(wanted, work, *args):
     """Helm on this cluster."""
     environment = {f"HELM_{it}_HOME": str(work / "helm") for it in ["CACHE", "CONFIG", "DATA"]}
     command = [wanted["helm"], *args, "--kubeconfig", str(work / "kubeconfig")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin", **environment})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={"PATH": "/usr/bin:/bin", "HOME": str(work / "helm"), **environment})
     check(done.returncode == 0, f"helm {' '.join(args)}: {done.stdout}{done.stderr}")
 
 
