@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value as Json;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::api::{Cluster, Outcome};
 use crate::daemon::{Daemon, ask_json};
@@ -55,7 +55,7 @@ pub(crate) async fn publish_features(
     options: &FeatureOptions,
     targets: FeatureTargets<'_>,
 ) {
-    let FeatureTargets { labels, object, world, removed } = targets;
+    let FeatureTargets { labels, object, mut world, removed } = targets;
     if *options == FeatureOptions::default() && object.is_none() {
         labels.send_replace(Some(FeatureLabels::default()));
         // Others wait for the next value.
@@ -85,7 +85,12 @@ pub(crate) async fn publish_features(
                 }
             }
         }
-        sleep(LOOK).await;
+        // A NodeFeature is of the Node, which an agent that starts hears of a moment later.
+        let is_early = object.is_some() && world.borrow().node.is_none();
+        match is_early {
+            true => drop(timeout(LOOK, world.wait_for(|world| world.node.is_some())).await),
+            false => sleep(LOOK).await,
+        }
     }
 }
 
