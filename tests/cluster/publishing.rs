@@ -109,10 +109,6 @@ async fn writes_are_bounded(world: &mut World) {
     }
     let written = generation(world).await - before;
     let most = begun.elapsed().as_secs() / PAUSE.as_secs() + 1;
-    println!(
-        "{changes} changes in {:?}: {written} writes of a NodeResourceTopology",
-        begun.elapsed()
-    );
     assert!(0 < written && written <= most && most < changes, "{changes} {written} {most}");
     let expected = available_now(world).await;
     world.until("figures of the end", TOPOLOGY, |it| available(it) == expected).await;
