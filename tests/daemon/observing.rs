@@ -99,7 +99,9 @@ async fn metrics_agree_with_the_status() {
     assert_eq!(sum(&text, "bayplan_decision_duration_seconds_count", &[]), 5.0);
     let created = |code| sum(&text, "bayplan_proxy_calls_total", &["\"CreateContainer\"", code]);
     assert_eq!((created("code=\"0\""), created("code=\"8\"")), (4.0, 1.0));
-    assert_eq!(sum(&text, "bayplan_failures_total", &[]), 0.0, "{text}");
+    // A busy machine may be late with files of a start, which is counted.
+    let late = sum(&text, "bayplan_failures_total", &["\"late_files\""]);
+    assert_eq!(sum(&text, "bayplan_failures_total", &[]), late, "{text}");
     let journal = std::fs::metadata(node.journal()).unwrap().len();
     assert_eq!(sum(&text, "bayplan_journal_size_bytes", &[]).to_string(), journal.to_string());
     let updates = node.runtime.calls("UpdateContainerResources");
