@@ -8,8 +8,6 @@ mod failures;
 mod held;
 mod rebalancing;
 mod resources;
-#[cfg(target_arch = "x86_64")]
-mod vectors;
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -88,13 +86,6 @@ fn containers_run_where_bayplan_says_on_this_machine() {
     let cpus = bayplan_daemon::derive_machine(Path::new("/")).unwrap().cpus().len();
     assert!(cpus >= 2, "this test needs two CPUs, one to own and one to share");
     scenario::run(Path::new(BAYPLAN), (cpus - 1).min(2), Host::Shared).unwrap();
-}
-
-#[cfg(target_arch = "x86_64")]
-#[test]
-fn use_of_avx512_is_told_of_the_container_that_uses_it_within_two_seconds() {
-    let _cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
-    vectors::run(Path::new(BAYPLAN)).unwrap();
 }
 
 #[test]
