@@ -58,7 +58,7 @@ impl EarlyAnswers {
     }
 
     /// Answers when no container is on CPUs that it has to leave, at the latest when the plan has ended.
-    pub(crate) async fn answer(self, early: Early, mut plan_ended: oneshot::Receiver<Answer>) {
+    pub(crate) async fn answer(self, early: Early, mut plan_ended: oneshot::Receiver<()>) {
         let is_free = tokio::select! {
             ended = &mut plan_ended => ended.is_ok(),
             is_free = self.have_left() => is_free || plan_ended.await.is_ok(),
@@ -119,9 +119,6 @@ impl EarlyAnswers {
         limit: Duration,
     ) -> bool {
         self.unconfirmed.until_told(&container, limit).await;
-        if self.unconfirmed.is_confirmed(&container, plan) {
-            return true;
-        }
         let write = Write { pass: Pass::Shrink, container, old: None, new };
         match self.unconfirmed.begin(&write, Some(plan)) {
             Begin::Known => return true,
@@ -131,9 +128,6 @@ impl EarlyAnswers {
         let updated = timeout(limit, self.runtime.update(&write.container, &write.new)).await;
         let is_told = matches!(updated, Ok(Ok(())));
         self.unconfirmed.end(&write, updated.is_ok().then_some(is_told));
-        if is_told {
-            self.unconfirmed.confirm(&write.container, plan);
-        }
         // What is gone runs nowhere; the pinning task finds the same, and reports it.
         is_told || matches!(updated, Ok(Err(RuntimeError::Gone { .. })))
     }

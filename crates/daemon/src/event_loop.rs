@@ -26,7 +26,7 @@ use crate::inbox::{Envelope, Events, Look, Looks};
 use crate::journal_writer::JournalWriter;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
-use crate::runtime_writer::Batch;
+use crate::runtime_writer::{AfterPlan, Batch};
 use crate::unconfirmed::Unconfirmed;
 
 /// Events that share one write to the journal.
@@ -161,34 +161,33 @@ impl EventLoop {
         if step.sync_soon {
             self.sync_soon.notify_one();
         }
-        let (now, later) = match step.answers_after_plan {
-            true => (None, Some((answer, step.answer))),
-            false => (Some((answer, step.answer)), None),
-        };
         let (plan, forgiven, files) = (step.plan, step.forgiven, step.files);
-        let new_files = || files.changed.iter().filter(|file| file.is_new).cloned().collect();
-        let now = now.map(|(answer, content)| Early { answer, content, new_files: new_files() });
-        let (mut later, mut early) = (later, None);
-        if is_call && self.early_answers.can_do(&plan) {
-            later = later.map(|(answer, content)| {
+        let new_files = files.changed.iter().filter(|file| file.is_new).cloned().collect();
+        let answer = Early { answer, content: step.answer, new_files };
+        let is_early = is_call && self.early_answers.can_do(&plan);
+        // What answers now, and what answers when the kernel has carried the plan out or this word comes.
+        let (then, now, early) = match (step.answers_after_plan, is_early) {
+            (false, _) => (AfterPlan::Nothing, Some(answer), None),
+            (true, false) => {
+                (AfterPlan::Answer(Box::new((answer.answer, answer.content))), None, None)
+            }
+            (true, true) => {
                 let (ended, plan_ended) = oneshot::channel();
-                early = Some((Early { answer, content, new_files: new_files() }, plan_ended));
-                (ended, Answer::Done)
-            });
-        }
-        if !plan.is_empty() || later.is_some() || !forgiven.is_empty() || !files.is_empty() {
+                (AfterPlan::Word(ended), None, Some((answer, plan_ended)))
+            }
+        };
+        let is_waited_for = !matches!(then, AfterPlan::Nothing);
+        if !plan.is_empty() || is_waited_for || !forgiven.is_empty() || !files.is_empty() {
             self.unconfirmed.forget(&forgiven);
             let parent = |id: &str| self.state.cgroup_parent(id).unwrap_or_default().to_owned();
             let number = self.unconfirmed.plan(&plan.writes, parent);
             // Until the writer has made each of them.
             plan.writes.iter().for_each(|write| self.enforcement.calls.begin(&write.container));
-            let is_urgent = later.is_some() && early.is_none();
-            let batch = Batch { plan, number, answer: later, is_urgent, forgiven, files };
-            if self.writer.send(batch).is_err() {
+            if self.writer.send(Batch { plan, number, then, forgiven, files }).is_err() {
                 tracing::error!("the writer is gone; nothing is written any more");
             }
         }
-        // Its plan has its number by now.
+        // The plan has its number by now.
         if let Some((early, plan_ended)) = early {
             tokio::spawn(self.early_answers.clone().answer(early, plan_ended));
         }

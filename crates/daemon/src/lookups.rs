@@ -15,32 +15,39 @@ use bayplan_node::occupancy::Occupant;
 /// Shorter than between two readings, so that the second look comes with the next.
 const WAIT_FIRST: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(300);
+const SETS_WAIT_FIRST: Duration = Duration::from_millis(250);
+const SETS_WAIT_MAX: Duration = Duration::from_secs(32);
 
-/// Containers that were looked for in vain, by the runtime's id. `T` is the time.
+/// Containers that were looked for in vain, by the runtime's id. `T` is the time, `S` what a container was like then: one that has changed is looked for at once.
 #[derive(Debug)]
-pub(crate) struct Lookups<T = Instant> {
+pub(crate) struct Lookups<T = Instant, S = Shape> {
     wait_first: Duration,
     wait_max: Duration,
-    missed: BTreeMap<String, Missed<T>>,
+    missed: BTreeMap<String, Missed<T, S>>,
 }
 
 #[derive(Debug)]
-struct Missed<T> {
-    /// What it had then; an update changes it.
-    resources: Resources,
-    cgroup_parent: String,
-    /// It was started already: some runtimes make the cgroup only then.
-    was_running: bool,
+struct Missed<T, S> {
+    shape: S,
     next: T,
     wait: Duration,
 }
 
-impl<T> Missed<T> {
-    /// Whether it was looked for as what it is now.
-    fn is_of(&self, occupant: &Occupant) -> bool {
+/// What a container's cgroup depends on.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Shape {
+    /// An update changes it.
+    resources: Resources,
+    cgroup_parent: String,
+    /// Some runtimes make the cgroup only with the start.
+    is_running: bool,
+}
+
+impl Shape {
+    fn of(occupant: &Occupant) -> Shape {
         let Occupant { spec, is_running, .. } = occupant;
-        let is_same_place = self.cgroup_parent == spec.pod.cgroup_parent;
-        self.resources == spec.resources && is_same_place && self.was_running == *is_running
+        let (resources, cgroup_parent) = (spec.resources, spec.pod.cgroup_parent.clone());
+        Shape { resources, cgroup_parent, is_running: *is_running }
     }
 }
 
@@ -50,12 +57,41 @@ impl Default for Lookups {
     }
 }
 
-impl<T: Copy + PartialOrd + Add<Duration, Output = T>> Lookups<T> {
+impl<T: Copy + PartialOrd + Add<Duration, Output = T>, S: PartialEq> Lookups<T, S> {
     /// With these waits after the first look in vain, and at most.
-    pub(crate) fn new(wait_first: Duration, wait_max: Duration) -> Lookups<T> {
+    fn new(wait_first: Duration, wait_max: Duration) -> Lookups<T, S> {
         Lookups { wait_first, wait_max, missed: BTreeMap::new() }
     }
 
+    /// For CPU sets, which cannot be repaired, or taken away, before they are found.
+    pub(crate) fn of_sets() -> Lookups<T, S> {
+        Lookups::new(SETS_WAIT_FIRST, SETS_WAIT_MAX)
+    }
+
+    /// Whether it is too early to look for this one.
+    pub(crate) fn is_early(&self, id: &str, shape: &S, now: T) -> bool {
+        self.missed.get(id).is_some_and(|it| it.shape == *shape && now < it.next)
+    }
+
+    /// It was looked for in vain.
+    pub(crate) fn miss(&mut self, id: &str, shape: S, now: T) {
+        let before = self.missed.get(id).filter(|it| it.shape == shape);
+        let wait = before.map_or(self.wait_first, |it| (it.wait * 2).min(self.wait_max));
+        self.missed.insert(id.to_owned(), Missed { shape, next: now + wait, wait });
+    }
+
+    /// It was found, is gone, or is to be looked for at once.
+    pub(crate) fn forget(&mut self, id: &str) {
+        self.missed.remove(id);
+    }
+
+    /// Forgets all others.
+    pub(crate) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.missed.retain(|id, _| is_there(id));
+    }
+}
+
+impl<T: Copy + PartialOrd + Add<Duration, Output = T>> Lookups<T> {
     /// Looks for this one, unless it is too early for that. `None`: nothing was found, or not looked for, or the look failed.
     pub(crate) fn look<F, E>(
         &mut self,
@@ -63,33 +99,16 @@ impl<T: Copy + PartialOrd + Add<Duration, Output = T>> Lookups<T> {
         now: T,
         find: impl FnOnce() -> Result<Option<F>, E>,
     ) -> Option<F> {
-        let id = &occupant.runtime_id;
-        let missed = self.missed.get(id).filter(|it| it.is_of(occupant));
-        let wait = match missed {
-            Some(early) if now < early.next => return None,
-            Some(again) => (again.wait * 2).min(self.wait_max),
-            None => self.wait_first,
-        };
+        let (id, shape) = (&occupant.runtime_id, Shape::of(occupant));
+        if self.is_early(id, &shape, now) {
+            return None;
+        }
         let found = find().ok()?;
-        if found.is_some() {
-            self.missed.remove(id);
-        } else {
-            let Occupant { spec, is_running, .. } = occupant;
-            let missed = Missed {
-                resources: spec.resources,
-                cgroup_parent: spec.pod.cgroup_parent.clone(),
-                was_running: *is_running,
-                next: now + wait,
-                wait,
-            };
-            self.missed.insert(id.clone(), missed);
+        match found {
+            Some(_) => self.forget(id),
+            None => self.miss(id, shape, now),
         }
         found
-    }
-
-    /// Forgets all others.
-    pub(crate) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
-        self.missed.retain(|id, _| is_there(id));
     }
 }
 

@@ -33,17 +33,40 @@ const WRITES_PER_CPU: usize = 2;
 /// Failures that are reported together.
 const FAILURES_MAX: usize = 64;
 
-/// A plan on its way to the runtime, and the caller that waits for it.
+/// A plan on its way to the runtime.
 pub(crate) struct Batch {
     pub(crate) plan: Plan,
     pub(crate) number: PlanNumber,
-    pub(crate) answer: Option<(oneshot::Sender<Answer>, Answer)>,
-    /// The call that the answer is for waits for the runtime, and not for the kernel first.
-    pub(crate) is_urgent: bool,
+    pub(crate) then: AfterPlan,
     /// Containers with failed writes that no longer count.
     pub(crate) forgiven: Vec<String>,
     /// What containers are told of their CPUs, once they have them.
     pub(crate) files: FileNews,
+}
+
+/// What follows the end of a plan.
+pub(crate) enum AfterPlan {
+    Nothing,
+    /// The answer to a caller that waits for it.
+    Answer(Box<(oneshot::Sender<Answer>, Answer)>),
+    /// Word that it has ended, for one that waits for the kernel first.
+    Word(oneshot::Sender<()>),
+}
+
+impl AfterPlan {
+    /// A caller may have given up.
+    fn follow(self, are_all_made: bool) {
+        match self {
+            AfterPlan::Nothing => {}
+            AfterPlan::Answer(answer) => {
+                let (answer, content) = *answer;
+                let _gave_up = answer.send(content.after_writes(are_all_made));
+            }
+            AfterPlan::Word(ended) => {
+                let _gave_up = ended.send(());
+            }
+        }
+    }
 }
 
 /// What the writer works with.
@@ -71,8 +94,8 @@ pub(crate) async fn run_runtime_writer(
     // Containers with a last write that failed.
     let mut failing = BTreeSet::new();
     while let Some(batch) = batches.recv().await {
-        let Batch { plan, number, answer, is_urgent, forgiven, files } = batch;
-        let in_flight = writes_in_flight(cpus, is_urgent);
+        let Batch { plan, number, then, forgiven, files } = batch;
+        let in_flight = writes_in_flight(cpus, matches!(then, AfterPlan::Answer(..)));
         let limit = config.borrow().write_limit();
         stuck.forget(&forgiven);
         let mut elsewhere = BTreeSet::new();
@@ -90,8 +113,9 @@ pub(crate) async fn run_runtime_writer(
                 };
                 report(&failures, failed, "another container did not let go");
             }
-            let (overtaken, mut writes): (Vec<Write>, Vec<Write>) =
-                writes.into_iter().partition(|write| unconfirmed.is_overtaken(write, number));
+            let (overtaken, mut writes): (Vec<Write>, Vec<Write>) = writes
+                .into_iter()
+                .partition(|write| unconfirmed.stand(write, number) == Begin::Overtaken);
             let (left, to_tell) = leave_without_runtime(&unconfirmed, &host_root, overtaken).await;
             for container in left {
                 calls.end(&container, Instant::now());
@@ -125,12 +149,10 @@ pub(crate) async fn run_runtime_writer(
             }
         }
         tell_in_files(&resources, files, &elsewhere, &metrics);
-        if let Some((answer, content)) = answer {
-            if !stuck.0.is_empty() {
-                metrics.failed("not_let_go");
-            }
-            let _gave_up = answer.send(content.after_writes(failing.is_empty()));
+        if !stuck.0.is_empty() && !matches!(then, AfterPlan::Nothing) {
+            metrics.failed("not_let_go");
         }
+        then.follow(failing.is_empty());
     }
 }
 
@@ -170,8 +192,8 @@ async fn leave_without_runtime(
     (left.into_iter().map(|write| write.container).collect(), to_tell)
 }
 
-fn writes_in_flight(cpus: usize, is_urgent: bool) -> usize {
-    match is_urgent {
+fn writes_in_flight(cpus: usize, does_call_wait: bool) -> usize {
+    match does_call_wait {
         true => WRITES_IN_FLIGHT_MAX,
         false => cpus.saturating_mul(WRITES_PER_CPU).clamp(WRITES_PER_CPU, WRITES_IN_FLIGHT_MAX),
     }
@@ -333,8 +355,9 @@ mod tests {
             let plan = Plan { writes: vec![write(*pass, "c", old, new)] };
             let number = unconfirmed.plan(&plan.writes, |_| "/kubepods/podu".to_owned());
             let (forgiven, files) = (Vec::new(), FileNews::default());
-            let (answer, is_urgent) = (None, false);
-            batches.send(Batch { plan, number, answer, is_urgent, forgiven, files }).unwrap();
+            batches
+                .send(Batch { plan, number, then: AfterPlan::Nothing, forgiven, files })
+                .unwrap();
             old = new;
         }
         drop(batches);

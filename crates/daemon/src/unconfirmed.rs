@@ -17,14 +17,13 @@ use bayplan_types::{CpuSet, Pinning};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::lookups::Lookups;
+
 /// Updates of one answer beyond those that the kernel could not be told: the runtime makes them one after the other, some 10 ms each, and nothing else meanwhile.
 const LISTED_MAX: usize = 16;
 
 /// How long an update waits for events that are answered: one after the other they could hold it up for good.
 const YIELD_MAX: Duration = Duration::from_millis(200);
-
-/// A container without a cgroup is not looked for again this soon, unless it is started: a runtime may have none for all of its containers.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Clones share everything. The default is for calls that can wait for the runtime.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +53,7 @@ impl Drop for Narrowing {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
     /// By the runtime's id.
     sets: BTreeMap<String, Wanted>,
@@ -68,6 +67,8 @@ struct Table {
     listed: Vec<String>,
     /// All that were planned and have not ended, by the runtime's id.
     known: BTreeMap<String, Known>,
+    /// Those of them without a cgroup: a runtime may have none for all of its containers.
+    lookups: Lookups<Instant, ()>,
     /// The last plan.
     plan: PlanNumber,
 }
@@ -84,10 +85,6 @@ struct Known {
     parent: String,
     /// Its cgroup, once it was found; it stays there as long as it lives.
     dir: Option<String>,
-    /// When none was found.
-    missed: Option<Instant>,
-    /// The last plan of which the runtime was told out of turn.
-    confirmed: Option<PlanNumber>,
 }
 
 /// What the runtime is to be told of a write now.
@@ -95,7 +92,7 @@ struct Known {
 pub(crate) enum Begin {
     /// This, and [`Unconfirmed::end`] must follow.
     Tell,
-    /// Nothing: it knows.
+    /// Nothing: it knows where the container is to be in the end.
     Known,
     /// Nothing before a later plan's write.
     Overtaken,
@@ -180,7 +177,7 @@ impl Unconfirmed {
         table.plan.0 += 1;
         let plan = table.plan;
         for Write { container, new, .. } in writes {
-            let known = || Known::new(plan, parent(container));
+            let known = || Known { plan, parent: parent(container), dir: None };
             table.known.entry(container.clone()).or_insert_with(known).plan = plan;
             let wanted = Wanted { new: new.clone(), plan, is_carried: false };
             table.sets.insert(container.clone(), wanted);
@@ -195,15 +192,14 @@ impl Unconfirmed {
             table.sets.remove(container);
             table.told.remove(container);
             table.known.remove(container);
+            table.lookups.forget(container);
             table.forwarded.remove(container);
         }
     }
 
     /// It has been started, so it has a cgroup.
     pub(crate) fn look_again(&self, container: &str) {
-        if let Some(known) = self.table().known.get_mut(container) {
-            known.missed = None;
-        }
+        self.table().lookups.forget(container);
     }
 
     /// A change of its resources by kubelet is on its way, with CPUs as they are or were until now; [`Self::forwarded`] follows.
@@ -216,9 +212,9 @@ impl Unconfirmed {
         take_one(&mut self.table().forwarded, container);
     }
 
-    /// A later plan than this one, which is still to be written, says where this container is to be in the end.
-    pub(crate) fn is_overtaken(&self, write: &Write, plan: PlanNumber) -> bool {
-        self.table().is_overtaken(&write.container, plan)
+    /// What the runtime is to be told of a write of this plan, as it is now.
+    pub(crate) fn stand(&self, write: &Write, plan: PlanNumber) -> Begin {
+        self.table().stand(&write.container, plan)
     }
 
     /// Takes the CPUs away from a container that it has to leave by this write, in the kernel, without a word to the runtime. True: it has left them. An overtaken write gives no CPUs:
@@ -237,14 +233,9 @@ impl Unconfirmed {
             table.sets.remove(container);
             return Begin::Known;
         }
-        if let Some(plan) = plan {
-            let confirmed = table.known.get(container).and_then(|it| it.confirmed);
-            if confirmed.is_some_and(|confirmed| confirmed >= plan) {
-                return Begin::Known;
-            }
-            if table.is_overtaken(container, plan) {
-                return Begin::Overtaken;
-            }
+        let stands = plan.map_or(Begin::Tell, |plan| table.stand(container, plan));
+        if stands != Begin::Tell {
+            return stands;
         }
         let told = table.told.entry(container.clone()).or_default();
         // A runtime that hangs is told the same again and again.
@@ -268,19 +259,6 @@ impl Unconfirmed {
         }
         drop(table);
         self.shared.ended.send_replace(());
-    }
-
-    /// The runtime was told out of turn, by which it knows what this plan and those before say of the container.
-    pub(crate) fn confirm(&self, container: &str, plan: PlanNumber) {
-        if let Some(known) = self.table().known.get_mut(container) {
-            known.confirmed = known.confirmed.max(Some(plan));
-        }
-    }
-
-    /// The runtime was told meanwhile what this plan says of the container, and there is no later one.
-    pub(crate) fn is_confirmed(&self, container: &str, plan: PlanNumber) -> bool {
-        let table = self.table();
-        !table.sets.contains_key(container) && !table.is_overtaken(container, plan)
     }
 
     /// Waits until the runtime is at no update of this container, or for so long.
@@ -377,18 +355,26 @@ impl Unconfirmed {
 
     /// Where the container's cgroup is, if it has one.
     fn dir_of(&self, kernel: &mut dyn Kernel, id: &str) -> Result<Option<String>, CgroupError> {
-        let parent = match self.table().known.get(id) {
-            None => return Ok(None),
-            Some(known) if known.dir.is_some() => return Ok(known.dir.clone()),
-            Some(known) if known.missed.is_some_and(|at| at.elapsed() < LOOK_AGAIN) => {
-                return Ok(None);
+        let now = Instant::now();
+        let parent = {
+            let table = self.table();
+            match table.known.get(id) {
+                None => return Ok(None),
+                Some(known) if known.dir.is_some() => return Ok(known.dir.clone()),
+                Some(_) if table.lookups.is_early(id, &(), now) => return Ok(None),
+                Some(known) => known.parent.clone(),
             }
-            Some(known) => known.parent.clone(),
         };
         let found = find_cpuset_group(kernel, &parent, id)?;
-        if let Some(known) = self.table().known.get_mut(id) {
-            known.dir.clone_from(&found);
-            known.missed = found.is_none().then(Instant::now);
+        let mut table = self.table();
+        match &found {
+            None => table.lookups.miss(id, (), now),
+            Some(dir) => {
+                table.lookups.forget(id);
+                if let Some(known) = table.known.get_mut(id) {
+                    known.dir = Some(dir.clone());
+                }
+            }
         }
         Ok(found)
     }
@@ -484,15 +470,34 @@ impl Unconfirmed {
     }
 }
 
-impl Known {
-    fn new(plan: PlanNumber, parent: String) -> Known {
-        Known { plan, parent, dir: None, missed: None, confirmed: None }
+impl Default for Table {
+    fn default() -> Table {
+        Table {
+            sets: BTreeMap::new(),
+            told: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            forwarded: BTreeMap::new(),
+            listed: Vec::new(),
+            known: BTreeMap::new(),
+            lookups: Lookups::of_sets(),
+            plan: PlanNumber::default(),
+        }
     }
 }
 
 impl Table {
+    /// A later plan than this one says where the container is to be in the end.
     fn is_overtaken(&self, container: &str, plan: PlanNumber) -> bool {
         self.known.get(container).is_some_and(|known| known.plan > plan)
+    }
+
+    fn stand(&self, container: &str, plan: PlanNumber) -> Begin {
+        // What it was told of the last plan is what it is told of all before.
+        match (self.sets.contains_key(container), self.is_overtaken(container, plan)) {
+            (false, _) => Begin::Known,
+            (true, true) => Begin::Overtaken,
+            (true, false) => Begin::Tell,
+        }
     }
 
     /// The runtime may still come to an update that gives the container CPUs which it has to leave.

@@ -68,7 +68,7 @@ async fn check(there: &[(&str, &str)], kept: &[(&str, &str)], told: &[&str], is_
     } else {
         let waits = Duration::from_millis(100);
         assert!(timeout(waits, &mut answered).await.is_err(), "{there:?}");
-        ended.send(Answer::Done).unwrap();
+        ended.send(()).unwrap();
         assert!(matches!(answered.await, Ok(Answer::Since(Some(7)))), "{there:?}");
     }
     answering.await.unwrap();

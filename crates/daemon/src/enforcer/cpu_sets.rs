@@ -25,9 +25,6 @@ use crate::lookups::Lookups;
 const CPUS: &str = "cpuset.cpus";
 const MEMS: &str = "cpuset.mems";
 
-/// How long a group that is missing is not looked for again, at first and at most.
-const WAITS: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(32)];
-
 /// What came of looking once.
 #[derive(Debug, Default)]
 pub(super) struct SetsOutcome {
@@ -70,11 +67,10 @@ struct Asked {
 
 impl Default for CpuSets {
     fn default() -> CpuSets {
-        let [wait_first, wait_max] = WAITS;
         CpuSets {
             patience: Patience::default(),
             dirs: BTreeMap::new(),
-            lookups: Lookups::new(wait_first, wait_max),
+            lookups: Lookups::of_sets(),
             has_unseen: false,
             may_write: false,
             asked: BTreeMap::new(),

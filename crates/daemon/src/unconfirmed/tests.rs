@@ -104,11 +104,11 @@ fn a_write_that_a_later_plan_overtakes_is_left_to_the_kernel() {
         let unconfirmed = Unconfirmed::for_events();
         let plan = |new: &str| unconfirmed.plan(&[write("c", new)], |_| POD_PARENT.to_owned());
         let first = plan(earlier);
-        assert!(!unconfirmed.is_overtaken(&write("c", earlier), first));
+        assert_eq!(unconfirmed.stand(&write("c", earlier), first), Begin::Tell);
         // The same in the end, with another plan in between.
         let last = [plan("0-7"), plan(earlier)][1];
-        assert!(unconfirmed.is_overtaken(&write("c", earlier), first));
-        assert!(!unconfirmed.is_overtaken(&write("c", earlier), last));
+        assert_eq!(unconfirmed.stand(&write("c", earlier), first), Begin::Overtaken);
+        assert_eq!(unconfirmed.stand(&write("c", earlier), last), Begin::Tell);
         for _ in 0..2 {
             assert_eq!(unconfirmed.leave(&mut kernel, &write("c", earlier)), has_left);
         }
@@ -118,10 +118,9 @@ fn a_write_that_a_later_plan_overtakes_is_left_to_the_kernel() {
     let unconfirmed = planned(&[("c", "0-7")]);
     assert!(!unconfirmed.leave(&mut Files::default(), &write("c", "0-1")));
     let first = PlanNumber::default();
-    assert!(!unconfirmed.is_overtaken(&write("other", "0-1"), first));
-    assert!(!Unconfirmed::default().is_overtaken(&write("c", "0-1"), first));
+    assert_eq!(unconfirmed.stand(&write("other", "0-1"), first), Begin::Known);
     unconfirmed.forget(&["c".to_owned()]);
-    assert!(!unconfirmed.is_overtaken(&write("c", "0-1"), first));
+    assert_eq!(unconfirmed.stand(&write("c", "0-1"), first), Begin::Known);
 }
 
 #[tokio::test]
@@ -246,16 +245,21 @@ fn begin(unconfirmed: &Unconfirmed, write: &Write) -> Begin {
 #[test]
 fn what_a_later_plan_or_a_word_out_of_turn_has_made_old_is_not_told() {
     let unconfirmed = Unconfirmed::default();
-    let [first, second, third] = ["0-5", "0-3", "0-1"].map(|new| plan(&unconfirmed, "c", new));
-    assert_eq!(unconfirmed.begin(&write("c", "0-5"), Some(first)), Begin::Overtaken);
-    unconfirmed.confirm("c", second);
-    unconfirmed.confirm("c", first);
-    assert_eq!(unconfirmed.begin(&write("c", "0-5"), Some(first)), Begin::Known);
-    assert_eq!(unconfirmed.begin(&write("c", "0-3"), Some(second)), Begin::Known);
-    assert_eq!(unconfirmed.begin(&write("c", "0-1"), Some(third)), Begin::Tell);
-    assert!(!unconfirmed.is_confirmed("c", third));
-    unconfirmed.end(&write("c", "0-1"), Some(true));
-    assert!(unconfirmed.is_confirmed("c", third) && !unconfirmed.is_confirmed("c", second));
+    let [first, last] = ["0-5", "0-1"].map(|new| plan(&unconfirmed, "c", new));
+    let (old, new) = (write("c", "0-5"), write("c", "0-1"));
+    assert_eq!(unconfirmed.begin(&old, Some(first)), Begin::Overtaken);
+    assert_eq!(unconfirmed.begin(&new, Some(last)), Begin::Tell);
+    unconfirmed.end(&new, Some(false));
+    assert_eq!(unconfirmed.begin(&new, Some(last)), Begin::Tell);
+    unconfirmed.end(&new, Some(true));
+    // Also not left to the kernel: it could be on too few CPUs afterwards.
+    for (write, plan) in [(&old, first), (&new, last)] {
+        assert_eq!(unconfirmed.stand(write, plan), Begin::Known);
+        assert_eq!(unconfirmed.begin(write, Some(plan)), Begin::Known);
+    }
+    let again = plan(&unconfirmed, "c", "0-5");
+    assert_eq!(unconfirmed.stand(&old, first), Begin::Overtaken);
+    assert_eq!(unconfirmed.stand(&old, again), Begin::Tell);
 }
 
 /// What the runtime does to a container while a call needs the CPUs that it has to leave.

@@ -14,8 +14,8 @@ use super::{ContainerNames, Entry, Kind, MachineForm};
 #[derive(Debug, Deserialize)]
 struct Told<'a> {
     kind: Kind,
-    #[serde(default, borrow)]
-    who: Option<Who<'a>>,
+    #[serde(default, borrow, rename = "who")]
+    names: Option<Names<'a>>,
     /// Whether there is one.
     #[serde(default)]
     spec: Option<IgnoredAny>,
@@ -25,7 +25,7 @@ struct Told<'a> {
 
 /// A part of [`ContainerNames`].
 #[derive(Debug, Deserialize)]
-struct Who<'a> {
+struct Names<'a> {
     #[serde(default)]
     id: Option<u64>,
     #[serde(borrow)]
@@ -37,7 +37,7 @@ struct Who<'a> {
     attempt: u32,
 }
 
-impl Who<'_> {
+impl Names<'_> {
     fn is(&self, names: &ContainerNames) -> bool {
         let own = (&*self.namespace, &*self.pod, &*self.container, self.attempt);
         own == (&*names.namespace, &*names.pod, &*names.container, names.attempt)
@@ -50,16 +50,16 @@ pub fn news(opening: Vec<Entry>, records: &[String]) -> Vec<Entry> {
     let parsed = records.iter().filter_map(|record| serde_json::from_str(record).ok());
     let told: Vec<Told<'_>> = parsed.collect();
     let machine = told.iter().rev().find_map(|it| it.machine.as_ref());
-    let mut of_ids = BTreeMap::<Option<u64>, Vec<(&Told<'_>, &Who<'_>)>>::new();
+    let mut of_ids = BTreeMap::<Option<u64>, Vec<(&Told<'_>, &Names<'_>)>>::new();
     for it in &told {
-        if let Some(who) = &it.who {
-            of_ids.entry(who.id).or_default().push((it, who));
+        if let Some(names) = &it.names {
+            of_ids.entry(names.id).or_default().push((it, names));
         }
     }
     let is_told = |entry: &Entry| match (&entry.machine, entry.kind, &entry.who) {
         (Some(it), ..) => machine == Some(it),
-        (None, Kind::Held, Some(who)) => {
-            is_described(who, of_ids.get(&who.id).map(Vec::as_slice).unwrap_or_default())
+        (None, Kind::Held, Some(names)) => {
+            is_described(names, of_ids.get(&names.id).map(Vec::as_slice).unwrap_or_default())
         }
         _ => false,
     };
@@ -67,10 +67,10 @@ pub fn news(opening: Vec<Entry>, records: &[String]) -> Vec<Entry> {
 }
 
 /// Whether the last that is told of a container with this id is told of this one, and is not its end.
-fn is_described(who: &ContainerNames, of_id: &[(&Told<'_>, &Who<'_>)]) -> bool {
+fn is_described(names: &ContainerNames, of_id: &[(&Told<'_>, &Names<'_>)]) -> bool {
     let Some((last, named)) = of_id.last() else { return false };
-    let is_there = named.is(who) && !matches!(last.kind, Kind::Ended | Kind::Refused);
-    is_there && of_id.iter().any(|(told, named)| told.spec.is_some() && named.is(who))
+    let is_there = named.is(names) && !matches!(last.kind, Kind::Ended | Kind::Refused);
+    is_there && of_id.iter().any(|(told, named)| told.spec.is_some() && named.is(names))
 }
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
     fn entry(text: &str) -> Entry {
         let words: Vec<&str> = text.split(' ').collect();
         let kind = Kind::ALL.into_iter().find(|kind| kind.name() == words[0]).unwrap();
-        let who = ContainerNames {
+        let names = ContainerNames {
             id: words[1].parse().ok(),
             namespace: "n \"of\" ü".to_owned(),
             pod: "p".to_owned(),
@@ -94,7 +94,7 @@ mod tests {
         let spec = words
             .get(4)
             .map(|_| Box::new(ContainerForm::from(&bayplan_workload::NewContainer::default())));
-        Entry { who: Some(who), spec, ..Entry::new(kind) }
+        Entry { who: Some(names), spec, ..Entry::new(kind) }
     }
 
     /// Whether container `c` with id 1, attempt 0, is news after these entries.
