@@ -1,9 +1,11 @@
 //! Plugins without which the runtime refuses containers. In: the runtime's configuration below a root. Out: findings.
 //!
-//! The runtime's own API does not tell them, so its files are read: containerd's with their drop-ins, and CRI-O's. Only the lines with these keys are looked at.
+//! The runtime's own API does not tell them, so its files are read: containerd's with their drop-ins, and CRI-O's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
 
 use crate::config::OnFailure;
 use crate::finding::Finding;
@@ -47,41 +49,24 @@ fn files(root: &Path) -> Vec<PathBuf> {
 }
 
 fn parse(text: &str) -> Required {
-    let mut required = Required::default();
-    let (mut table, mut lines) = (String::new(), text.lines().map(without_comment));
-    while let Some(line) = lines.next() {
-        if line.starts_with('[') {
-            table = line.to_owned();
-            continue;
-        }
-        let Some((key, value)) = line.split_once('=') else { continue };
-        let is_validator = table.contains("nri") && table.contains("default_validator");
-        let mut value = value.trim().to_owned();
-        match (key.trim(), is_validator, table.contains("crio.nri")) {
-            ("enable", true, _) | ("nri_enable_default_validator", _, true) => {
-                required.is_enabled = value.parse().ok();
-            }
-            ("required_plugins", true, _) | ("nri_validator_required_plugins", _, true) => {
-                while !value.contains(']') {
-                    let Some(more) = lines.next() else { return required };
-                    value.push_str(more);
-                }
-                required.plugins = Some(names(&value));
-            }
-            _ => {}
-        }
+    let Ok(file) = text.parse::<Table>() else { return Required::default() };
+    let at = |path: &[&str]| {
+        path.iter().try_fold(&file, |table, name| table.get(*name).and_then(Value::as_table))
+    };
+    let said = |table: Option<&Table>, [enabled, plugins]: [&str; 2]| Required {
+        is_enabled: table.and_then(|it| it.get(enabled)).and_then(Value::as_bool),
+        plugins: table.and_then(|it| it.get(plugins)).and_then(Value::as_array).map(|it| names(it)),
+    };
+    let containerds = at(&["plugins", "io.containerd.nri.v1.nri", "default_validator"]);
+    let crios = at(&["crio", "nri"]);
+    match containerds {
+        Some(_) => said(containerds, ["enable", "required_plugins"]),
+        None => said(crios, ["nri_enable_default_validator", "nri_validator_required_plugins"]),
     }
-    required
 }
 
-/// No name of a plugin has this sign.
-fn without_comment(line: &str) -> &str {
-    line.split('#').next().unwrap_or_default().trim()
-}
-
-/// What stands in quotation marks.
-fn names(list: &str) -> Vec<String> {
-    list.split(['"', '\'']).skip(1).step_by(2).map(str::to_owned).collect()
+fn names(list: &[Value]) -> Vec<String> {
+    list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn findings(required: &Required, on_failure: OnFailure) -> Vec<Finding> {
