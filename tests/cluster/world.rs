@@ -403,15 +403,7 @@ impl World {
         path: &str,
         is_so: impl Fn(&Json) -> bool,
     ) -> Json {
-        let begun = Instant::now();
-        loop {
-            let object = self.read(path).await;
-            if is_so(&object) {
-                return object;
-            }
-            assert!(begun.elapsed() < STUCK, "waited for: {what}: {object:#}\n{}", self.words());
-            sleep(POLL).await;
-        }
+        self.read_until(what, async || self.read(path).await, is_so).await
     }
 
     /// Waits until the table that the API server makes of these objects is so, and gives it.
@@ -421,15 +413,27 @@ impl World {
         path: &str,
         is_so: impl Fn(&Json) -> bool,
     ) -> Json {
-        let begun = Instant::now();
-        loop {
+        let read = async || {
             let form = "application/json;as=Table;v=v1;g=meta.k8s.io";
             let request = http::Request::get(path).header("Accept", form).body(Vec::new());
-            let table: Json = self.admin.request(request.unwrap()).await.unwrap();
-            if is_so(&table) {
-                return table;
+            self.admin.request::<Json>(request.unwrap()).await.unwrap()
+        };
+        self.read_until(what, read, is_so).await
+    }
+
+    async fn read_until(
+        &self,
+        what: &str,
+        mut read: impl AsyncFnMut() -> Json,
+        is_so: impl Fn(&Json) -> bool,
+    ) -> Json {
+        let begun = Instant::now();
+        loop {
+            let found = read().await;
+            if is_so(&found) {
+                return found;
             }
-            assert!(begun.elapsed() < STUCK, "waited for: {what}: {table:#}");
+            assert!(begun.elapsed() < STUCK, "waited for: {what}: {found:#}\n{}", self.words());
             sleep(POLL).await;
         }
     }

@@ -9,6 +9,7 @@
 
 mod absurd;
 mod bugs;
+mod cgroups;
 mod chaos;
 mod cluster_config;
 mod compacting;

@@ -28,7 +28,7 @@ mod suffering;
 mod unhelped;
 mod withdrawn;
 
-use harness::{check, check_with, parse_knobs, play, victims_after};
+use harness::{ONE_AND_TWO, SPREAD, check, check_with, parse_knobs, play, victims_after};
 
 const WEB_AND_HOG: &str = "
     machine pack:1 numa:1 l3:1 core:4 pu:1

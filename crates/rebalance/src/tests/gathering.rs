@@ -3,13 +3,6 @@
 use super::harness::{rows_after, usual_after};
 use super::*;
 
-/// A server on both caches of a node, and a job beside it.
-const SPREAD: &str = "
-    machine pack:1 numa:1 l3:2 core:4 pu:1
-    web burstable 0-7
-    job besteffort 0-7
-";
-
 const CALM: &str = "20 rounds  web cpus=1 hops=20 pressure=0.02  job cpus=1";
 
 #[test]

@@ -59,6 +59,21 @@ pub(crate) fn unhelped_after(scene: &str, script: &str) -> String {
     found.iter().map(line).collect()
 }
 
+/// A server on both caches of a node, and a job beside it.
+pub(super) const SPREAD: &str = "
+    machine pack:1 numa:1 l3:2 core:4 pu:1
+    web burstable 0-7
+    job besteffort 0-7
+";
+
+/// Two that can leave the CPUs of a server, which can do nothing itself.
+pub(super) const ONE_AND_TWO: &str = "
+    machine pack:1 numa:1 l3:2 core:4 pu:1
+    web burstable 0-3 knobs=
+    one burstable 0-3 knobs=move
+    two burstable 0-3 knobs=move
+";
+
 fn play_with(settings: Settings, scene: &str, script: &str) -> Play {
     let (scene, ids) = parse_scene(scene);
     let rebalancer = Rebalancer::new(settings);

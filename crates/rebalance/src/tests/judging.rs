@@ -359,12 +359,7 @@ fn an_equal_frees_threads_only_where_it_has_room() {
 #[test]
 fn of_two_that_are_to_leave_the_same_cpus_one_goes_at_a_time() {
     check(
-        "
-        machine pack:1 numa:1 l3:2 core:4 pu:1
-        web burstable 0-3 knobs=
-        one burstable 0-3 knobs=move
-        two burstable 0-3 knobs=move
-        ",
+        ONE_AND_TWO,
         "
         20 rounds  web cpus=0.5 pressure=0.02  one cpus=0.1  two cpus=0.1
         until a proposal  web cpus=0.5 pressure=0.6  one cpus=1.8  two cpus=1.7
@@ -435,16 +430,7 @@ fn the_end_of_one_lets_the_others_in_its_domain_start_anew() {
             100 rounds  web cpus=0.5 pressure=0.02  one cpus=0.1  two cpus=0.1
             "
         );
-        check(
-            "
-            machine pack:1 numa:1 l3:2 core:4 pu:1
-            web burstable 0-3 knobs=
-            one burstable 0-3 knobs=move
-            two burstable 0-3 knobs=move
-            ",
-            &script,
-            expected,
-        );
+        check(ONE_AND_TWO, &script, expected);
     }
 }
 

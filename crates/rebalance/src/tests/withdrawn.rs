@@ -14,11 +14,6 @@ fn check_withdrawn(scene: &str, before: &str, round: &str, ways: &[&str]) {
     }
 }
 
-const SPREAD: &str = "
-    machine pack:1 numa:1 l3:2 core:4 pu:1
-    web burstable 0-7
-    job besteffort 0-7
-";
 const GATHERING: &str = "
     20 rounds  web cpus=1 hops=20 pressure=0.02  job cpus=1
     until a proposal  web cpus=1 hops=900 pressure=0.02  job cpus=1
@@ -67,12 +62,7 @@ fn nothing_that_is_not_allowed_any_more_waits_for_the_budget() {
     let settings = Settings { changes_per_minute: 2, ..Settings::default() };
     check_with(
         settings,
-        "
-        machine pack:1 numa:1 l3:2 core:4 pu:1
-        web burstable 0-3 knobs=
-        one burstable 0-3 knobs=move
-        two burstable 0-3 knobs=move
-        ",
+        ONE_AND_TWO,
         "
         20 rounds  web cpus=0.5 pressure=0.02  one cpus=0.1  two cpus=0.1
         until a proposal  web cpus=0.5 pressure=0.6  one cpus=1.8  two cpus=1.7
