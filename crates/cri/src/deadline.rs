@@ -1,6 +1,9 @@
-//! The client's deadline. In: the text of a `grpc-timeout` header. Out: how long the client waits. Pure.
+//! The client's deadline. In: a call's headers. Out: how long the client waits, and until when if the call has come just now.
 
 use std::time::Duration;
+
+use http::HeaderMap;
+use tokio::time::Instant;
 
 /// The header's name.
 pub const TIMEOUT_HEADER: &str = "grpc-timeout";
@@ -25,6 +28,12 @@ pub fn parse_timeout(text: &str) -> Option<Duration> {
         'n' => Duration::from_nanos(amount),
         _ => return None,
     })
+}
+
+/// Until when the client of a call that has come just now waits, by its `grpc-timeout`.
+pub(crate) fn of_call(headers: &HeaderMap) -> Option<Instant> {
+    let text = headers.get(TIMEOUT_HEADER)?.to_str().ok()?;
+    Instant::now().checked_add(parse_timeout(text)?)
 }
 
 #[cfg(test)]

@@ -25,11 +25,13 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
 use http_body::Body as _;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::Service;
 
+use crate::deadline;
 use crate::frame::MESSAGE_LEN_MAX;
 use crate::stream::{self, Received, Sending};
 use crate::v1::runtime_service_client::RuntimeServiceClient;
@@ -136,6 +138,7 @@ impl Upstream {
             ForwardError::Unreachable { socket: self.socket().into(), reason: error.to_string() }
         })?;
         let (parts, body) = request.into_parts();
+        let deadline = deadline::of_call(&parts.headers);
         let mut head = Request::new(());
         *head.method_mut() = parts.method;
         *head.uri_mut() = on_localhost(&parts.uri);
@@ -146,7 +149,7 @@ impl Upstream {
             .send_request(head, has_no_body)
             .map_err(|error| self.not_taken(error.to_string()))?;
         let sending = if has_no_body { None } else { self.send(Sending::new(body, stream)) };
-        let answer = answer.await.map_err(|error| self.unanswered(&error))?;
+        let answer = answer.await.map_err(|error| self.unanswered(&error, deadline))?;
         Ok(answer.map(|stream| Received::answer(stream, sending)))
     }
 
@@ -156,12 +159,18 @@ impl Upstream {
     }
 
     /// Why a call has no answer. A runtime that says goodbye names the last call that it will answer, and one that refuses a call has not begun it (RFC 9113,
-    /// sections 6.8 and 8.7).
-    fn unanswered(&self, error: &h2::Error) -> ForwardError {
+    /// sections 6.8 and 8.7). One that cancels a call after the client's deadline does so for the deadline: a client in its place takes it for that, too.
+    fn unanswered(&self, error: &h2::Error, deadline: Option<Instant>) -> ForwardError {
         let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-        match error.is_remote() && (error.is_go_away() || is_refused) {
-            true => self.not_taken(error.to_string()),
-            false => self.broken(&stream::status(error)),
+        if error.is_remote() && (error.is_go_away() || is_refused) {
+            return self.not_taken(error.to_string());
+        }
+        let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+        match stream::status(error) {
+            it if is_late && it.code() == Code::Cancelled => {
+                self.broken(&Status::deadline_exceeded(it.message()))
+            }
+            it => self.broken(&it),
         }
     }
 

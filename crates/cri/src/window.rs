@@ -17,12 +17,7 @@ pub(crate) struct Window {
 
 impl Window {
     pub(crate) fn new(headers: &HeaderMap, cancel: CancellationToken) -> Window {
-        let timeout = headers
-            .get(deadline::TIMEOUT_HEADER)
-            .and_then(|value| value.to_str().ok())
-            .and_then(deadline::parse_timeout);
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        Window { cancel, deadline }
+        Window { cancel, deadline: deadline::of_call(headers) }
     }
 
     /// The client no longer waits for the answer.

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use bayplan_workload::runtime::{ContainerState, RuntimeError};
+use h2::Reason;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixListener;
+use tonic::Code;
+use tonic::body::Body;
 
 use super::Upstream;
 use crate::embedded::{EmbeddedRuntime, Fault, NAME};
@@ -135,4 +138,36 @@ async fn a_connection_on_which_nothing_is_answered_any_more_is_given_up() {
     assert_eq!(ask_twice(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await, ([false, true], 2));
     // A runtime that hangs altogether gets no connection for each question.
     assert_eq!(ask_twice(&[]).await, ([false, false], 1));
+}
+
+/// What a client is told whose call, with this deadline, the runtime cancels after this time.
+async fn cancelled_after(after: Duration, timeout: &str) -> Code {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("runtime.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let runtime = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        while let Some(call) = connection.accept().await {
+            let (_, mut answer) = call.unwrap();
+            tokio::time::sleep(after).await;
+            answer.send_reset(Reason::CANCEL);
+        }
+    });
+    let upstream = Upstream::new(socket, Duration::from_secs(60));
+    let mut request = http::Request::new(Body::empty());
+    request.headers_mut().insert("grpc-timeout", timeout.parse().unwrap());
+    let error = soon(upstream.forward(request)).await.unwrap_err();
+    runtime.abort();
+    error.status().code()
+}
+
+/// grpc-go's server ends a call at its deadline by a reset, and its client takes one that comes then for the deadline. With bayplan in between the client
+/// was told `Cancelled` (critest: "public image should timeout if requested").
+#[tokio::test]
+async fn a_call_that_the_runtime_cancels_at_its_deadline_has_exceeded_it() {
+    let short = Duration::from_millis(5);
+    assert_eq!(cancelled_after(short, "5m").await, Code::DeadlineExceeded);
+    assert_eq!(cancelled_after(short, "60S").await, Code::Cancelled);
+    assert_eq!(cancelled_after(short, "for ever").await, Code::Cancelled);
 }
