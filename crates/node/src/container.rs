@@ -92,6 +92,16 @@ impl Container {
         matches!(self.phase, Phase::Created | Phase::Running) && self.update.is_none()
     }
 
+    /// How far a resize has come whose end is not known; empty where there is none.
+    pub(crate) fn resize_name(&self) -> &'static str {
+        let is_doubted = |undo: &Undo| undo.doubted_at.is_some();
+        match (&self.update, &self.undo) {
+            (Some(_), _) => "under way",
+            (None, Some(undo)) if is_doubted(undo) => "in doubt",
+            _ => "",
+        }
+    }
+
     /// Same pod, name and attempt: the same container to kubelet.
     pub(crate) fn is(&self, pod_id: &str, name: &str, attempt: u32) -> bool {
         self.spec.pod.id == pod_id && self.spec.name == name && self.spec.attempt == attempt

@@ -226,6 +226,9 @@ pub struct ContainerStatus {
     pub class: String,
     /// `creating`, `unconfirmed`, `created` or `running`.
     pub phase: String,
+    /// `under way` while the runtime carries out a resize, `in doubt` while it is not known whether it has; otherwise empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resize: String,
     /// What was asked.
     pub asked: String,
     /// CPUs of its own.

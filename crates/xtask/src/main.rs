@@ -50,6 +50,10 @@ cargo xtask deny         check licences, sources and bans of all dependencies wi
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    if let Some(of) = asks_for_help(&args) {
+        print!("{}", help(of));
+        return ExitCode::SUCCESS;
+    }
     let done = match args.as_slice() {
         ["setup"] => lab::prepare().map(Some),
         ["test"] => test::run().map(Some),
@@ -75,15 +79,37 @@ fn main() -> ExitCode {
     match done {
         Ok(Some(())) => ExitCode::SUCCESS,
         Ok(None) => {
-            print!("{HELP}{}{}{}{}", fuzz::HELP, nightly::HELP, package::HELP, lab::HELP);
-            print!("{}{}{}{}", arm64::HELP, chart::HELP, image::HELP, reenact::HELP);
-            if args == ["help"] { ExitCode::SUCCESS } else { ExitCode::from(64) }
+            print!("{}", help(None));
+            ExitCode::from(64)
         }
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether help is wanted and no work, and with which command: `Some(None)` is with all.
+fn asks_for_help<'a>(args: &[&'a str]) -> Option<Option<&'a str>> {
+    let own = args.split(|arg| *arg == "--").next().unwrap_or_default();
+    let (flags, words): (Vec<&str>, Vec<&str>) =
+        own.iter().partition(|arg| matches!(**arg, "help" | "--help" | "-h"));
+    (!flags.is_empty()).then(|| words.first().copied())
+}
+
+/// What one command is and takes, or all of them.
+fn help(of: Option<&str>) -> String {
+    let sections = [HELP, fuzz::HELP, nightly::HELP, package::HELP, lab::HELP].concat()
+        + &[arm64::HELP, chart::HELP, image::HELP, reenact::HELP].concat();
+    let mut is_wanted = false;
+    let wanted = sections.lines().filter(|line| {
+        if let Some(command) = line.strip_prefix("cargo xtask ") {
+            is_wanted = command.split(' ').next() == of;
+        }
+        is_wanted
+    });
+    let text: String = wanted.flat_map(|line| [line, "\n"]).collect();
+    if text.is_empty() { sections } else { text }
 }
 
 /// Without advisories: their database is a repository of git, which is not to be had where only packages are.
@@ -122,4 +148,31 @@ fn make_empty(dir: &Path) -> anyhow::Result<()> {
         _ => {}
     }
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_is_of_the_command_that_is_asked_about_and_never_does_its_work() {
+        for (line, command) in [
+            ("help", Some(None)),
+            ("--help", Some(None)),
+            ("help lab", Some(Some("lab"))),
+            ("lab run --help", Some(Some("lab"))),
+            ("lab run -- --help", None),
+            ("test", None),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(asks_for_help(&words), command, "{line}");
+        }
+        let all = help(None);
+        for command in ["setup", "test", "nightly", "lab", "arm64", "reenact"] {
+            let its = help(Some(command));
+            assert!(its.starts_with(&format!("cargo xtask {command}")), "{its}");
+            assert!(all.contains(&its) && its.len() < all.len(), "{its}");
+        }
+        assert_eq!(help(Some("nothing")), all);
+    }
 }

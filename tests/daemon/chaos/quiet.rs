@@ -100,6 +100,10 @@ async fn check(stage: &Stage) -> Result<Status, String> {
     if let Some(held) = status.containers.iter().find(|it| !is_settled(&it.phase)) {
         return Err(format!("{} is still {}", held.full_name(), held.phase));
     }
+    // A resize that was not made is taken back as soon as that is known, which under load is later than it takes to ask twice.
+    if let Some(held) = status.containers.iter().find(|it| !it.resize.is_empty()) {
+        return Err(format!("{} has a resize {}", held.full_name(), held.resize));
+    }
     let mut known = stage.known();
     let mut held: Vec<String> = seats(&status).into_iter().map(|[id, ..]| id).collect();
     let live = node.live();

@@ -238,6 +238,7 @@ impl From<PastContainer> for ContainerStatus {
             cgroup_parent: String::new(),
             class: it.class,
             phase: String::new(),
+            resize: String::new(),
             asked: String::new(),
             exclusive: it.own,
             cpus: it.cpus,

@@ -159,6 +159,7 @@ impl NodeState {
             cgroup_parent: spec.pod.cgroup_parent.clone(),
             class: allocation.class().name().to_owned(),
             phase: container.phase.name().to_owned(),
+            resize: container.resize_name().to_owned(),
             asked: container.decision.asked.clone(),
             exclusive: allocation.exclusive.to_string(),
             cpus: pinning.cpus.to_string(),

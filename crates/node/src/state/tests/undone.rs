@@ -62,13 +62,17 @@ fn line(world: &mut World, id: &str, what: &str, event: Option<Event>) -> String
     let container = &world.state.containers[&key];
     let (asks, is_free) = (container.spec.resources.cpu_limit(), container.update.is_none());
     let asks = asks.unwrap_or_default();
+    let state = match container.resize_name() {
+        "" => String::new(),
+        name => format!("; {name}"),
+    };
     let mut again = fresh(&world.machine);
     again.restore(replay(&world.journal), now);
     assert_eq!(again.pinning(key), world.state.pinning(key), "after a restart");
     if is_free {
         world.check().unwrap();
     }
-    format!("{what}: {asks} on {}{why}{asks_soon}\n", world.real[id].pinning.cpus)
+    format!("{what}: {asks} on {}{state}{why}{asks_soon}\n", world.real[id].pinning.cpus)
 }
 
 #[test]
@@ -78,31 +82,31 @@ fn a_resize_that_the_runtime_has_not_made_is_undone() {
         2,
         &[Ends(Failed)],
         &expect![[r#"
-        created: 4 on 1-4
-        Again(2): 2 on 1-2; placed in machine
-        Ends(Failed): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
-    "#]],
+            created: 4 on 1-4
+            Again(2): 2 on 1-2; under way; placed in machine
+            Ends(Failed): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
+        "#]],
     );
     check(
         2,
         4,
         &[Ends(Failed)],
         &expect![[r#"
-        created: 2 on 1-2
-        Again(4): 4 on 1-4; placed in machine
-        Ends(Failed): 2 on 1-2; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
-    "#]],
+            created: 2 on 1-2
+            Again(4): 4 on 1-4; under way; placed in machine
+            Ends(Failed): 2 on 1-2; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
+        "#]],
     );
     check(
         4,
         2,
         &[Ends(Done), Ends(Failed)],
         &expect![[r#"
-        created: 4 on 1-4
-        Again(2): 2 on 1-2; placed in machine
-        Ends(Done): 2 on 1-2
-        Ends(Failed): 2 on 1-2
-    "#]],
+            created: 4 on 1-4
+            Again(2): 2 on 1-2; under way; placed in machine
+            Ends(Done): 2 on 1-2
+            Ends(Failed): 2 on 1-2
+        "#]],
     );
     // Others have its CPUs, and there are others for it, or there are not.
     check(
@@ -110,20 +114,20 @@ fn a_resize_that_the_runtime_has_not_made_is_undone() {
         1,
         &[Another(3), Ends(Failed)],
         &expect![[r#"
-        created: 2 on 1-2
-        Again(1): 1 on 1; placed in machine
-        Ends(Failed): 2 on 1,5; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
-    "#]],
+            created: 2 on 1-2
+            Again(1): 1 on 1; under way; placed in machine
+            Ends(Failed): 2 on 1,5; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
+        "#]],
     );
     check(
         4,
         2,
         &[Another(5), Ends(Failed)],
         &expect![[r#"
-        created: 4 on 1-4
-        Again(2): 2 on 1-2; placed in machine
-        Ends(Failed): 4 on 0-2; shared; the runtime has not made the resize; it shares, as there is no room for what it had: refused: needs 4 exclusive CPUs; 2 are free; resize_failed: default/pod0/c0: the runtime has not made the resize; it shares, as there is no room for what it had: refused: needs 4 exclusive CPUs; 2 are free
-    "#]],
+            created: 4 on 1-4
+            Again(2): 2 on 1-2; under way; placed in machine
+            Ends(Failed): 4 on 0-2; shared; the runtime has not made the resize; it shares, as there is no room for what it had: refused: needs 4 exclusive CPUs; 2 are free; resize_failed: default/pod0/c0: the runtime has not made the resize; it shares, as there is no room for what it had: refused: needs 4 exclusive CPUs; 2 are free
+        "#]],
     );
     // Of two at once it is not known which has failed.
     check(
@@ -131,11 +135,11 @@ fn a_resize_that_the_runtime_has_not_made_is_undone() {
         2,
         &[Again(3), Ends(Failed)],
         &expect![[r#"
-        created: 4 on 1-4
-        Again(2): 2 on 1-2; placed in machine
-        Again(3): 3 on 1-3; placed in machine
-        Ends(Failed): 3 on 1-3
-    "#]],
+            created: 4 on 1-4
+            Again(2): 2 on 1-2; under way; placed in machine
+            Again(3): 3 on 1-3; under way; placed in machine
+            Ends(Failed): 3 on 1-3; under way
+        "#]],
     );
 }
 
@@ -146,26 +150,26 @@ fn a_resize_in_doubt_is_what_the_runtime_says_that_it_is() {
         2,
         &[Ends(Unknown), Asked(2), Asked(4), Asked(4)],
         &expect![[r#"
-        created: 4 on 1-4
-        Again(2): 2 on 1-2; placed in machine
-        Ends(Unknown): 2 on 1-2; asks soon
-        Asked(2): 2 on 1-2
-        Asked(4): 2 on 1-2
-        Asked(4): 2 on 1-2
-    "#]],
+            created: 4 on 1-4
+            Again(2): 2 on 1-2; under way; placed in machine
+            Ends(Unknown): 2 on 1-2; in doubt; asks soon
+            Asked(2): 2 on 1-2
+            Asked(4): 2 on 1-2
+            Asked(4): 2 on 1-2
+        "#]],
     );
     check(
         4,
         2,
         &[Ends(Unknown), Asked(4), Asked(4), Asked(4)],
         &expect![[r#"
-        created: 4 on 1-4
-        Again(2): 2 on 1-2; placed in machine
-        Ends(Unknown): 2 on 1-2; asks soon
-        Asked(4): 2 on 1-2; asks soon
-        Asked(4): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
-        Asked(4): 4 on 1-4
-    "#]],
+            created: 4 on 1-4
+            Again(2): 2 on 1-2; under way; placed in machine
+            Ends(Unknown): 2 on 1-2; in doubt; asks soon
+            Asked(4): 2 on 1-2; in doubt; asks soon
+            Asked(4): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
+            Asked(4): 4 on 1-4
+        "#]],
     );
     // Kubelet tries again, and it is as little known as before whether the first was made.
     check(
@@ -173,14 +177,14 @@ fn a_resize_in_doubt_is_what_the_runtime_says_that_it_is() {
         2,
         &[Ends(Unknown), Again(2), Ends(Failed), Asked(4), Asked(4)],
         &expect![[r#"
-        created: 4 on 1-4
-        Again(2): 2 on 1-2; placed in machine
-        Ends(Unknown): 2 on 1-2; asks soon
-        Again(2): 2 on 1-2
-        Ends(Failed): 2 on 1-2; asks soon
-        Asked(4): 2 on 1-2; asks soon
-        Asked(4): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
-    "#]],
+            created: 4 on 1-4
+            Again(2): 2 on 1-2; under way; placed in machine
+            Ends(Unknown): 2 on 1-2; in doubt; asks soon
+            Again(2): 2 on 1-2; under way
+            Ends(Failed): 2 on 1-2; in doubt; asks soon
+            Asked(4): 2 on 1-2; in doubt; asks soon
+            Asked(4): 4 on 1-4; placed in machine; the runtime has not made the resize; resize_failed: default/pod0/c0: the runtime has not made the resize
+        "#]],
     );
 }
 
