@@ -77,6 +77,22 @@ fn render_case(case: &Case, log: &Log) -> String {
             let _ = writeln!(text, "  {name:<7} {}", p99s.join(" "));
         }
     }
+    text + &render_services(case, log)
+}
+
+/// The p99 of every service, means of long parts of the time: with nobody, and with the rebalancer.
+fn render_services(case: &Case, log: &Log) -> String {
+    let mut text = String::new();
+    let span = ROUNDS_TOLD * 8;
+    for (id, nobody) in &case.nothing.p99s {
+        let _ = writeln!(text, "{id}, means of p99 in ms over {span} rounds each:");
+        let it = log.p99s.get(id).map(Vec::as_slice).unwrap_or_default();
+        for (name, p99s) in [("nobody", nobody.as_slice()), ("it", it)] {
+            let mean = |part: &[f64]| 1e3 * part.iter().sum::<f64>() / part.len() as f64;
+            let means = p99s.chunks(span).map(|it| format!("{:.1}", mean(it)));
+            let _ = writeln!(text, "  {name:<7} {}", means.collect::<Vec<_>>().join(" "));
+        }
+    }
     text
 }
 

@@ -201,7 +201,7 @@ fn play(cluster: &Cluster, node: &mut Node, program: &Path, case: &Case) -> anyh
         program,
         state: &state,
         dir: node.dir(),
-        nri_socket: node.nri_socket(),
+        nri_socket: &node.nri_socket(),
         node: NODE,
         policy: Policy::Cluster(&access),
         has_isolated: case.has_owner,

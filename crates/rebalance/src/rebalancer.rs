@@ -183,8 +183,11 @@ impl Rebalancer {
         conditions: &BTreeMap<ContainerId, Condition>,
         now: Duration,
     ) {
+        // One that only lives elsewhere is as it is there, and what is usual for it has to be known before others come.
+        let is_settled = |it: &Standing| it.stage == Stage::Kept && !it.proposal.leave.is_empty();
         let changed: BTreeSet<ContainerId> = self
             .passing()
+            .filter(|it| !is_settled(it))
             .flat_map(|it| [it.proposal.target, it.proposal.evidence.victim])
             .chain(scene.touched.iter().copied())
             .collect();
