@@ -1,5 +1,6 @@
 //! The live map in a browser: first paint, changes as they come, every colouring with its values, the past and back, the table, a narrow and a dark screen,
 //! links, and nothing in the browser's log. Screenshots are left in `target/browser`.
+#![allow(clippy::print_stdout, reason = "tests tell what was left out")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
