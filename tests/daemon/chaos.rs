@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use bayplan_daemon::config::{Config, parse_config};
 
-use self::plan::{Form, Round, rounds};
+use self::plan::{Form, Pause, Round, TYPES, rounds};
 use self::play::Stage;
 use self::quiet::{GROUPS, check_panics, check_quiet, seats};
 use crate::node::{MACHINE, Node};
@@ -53,9 +53,17 @@ fn compacting(config: &mut Config) {
 
 /// With types of groups beside.
 fn grouped(config: &mut Config) {
-    impatient(config);
-    config.groups = parse_config(Path::new("f"), GROUPS).unwrap().groups;
+    grouped_as::<0>(config);
 }
+
+/// With some of the types of groups.
+fn grouped_as<const WHICH: usize>(config: &mut Config) {
+    impatient(config);
+    config.groups = parse_config(Path::new("f"), GROUPS[WHICH]).unwrap().groups;
+}
+
+/// With one after the other.
+const GROUPED: [fn(&mut Config); TYPES] = [grouped, grouped_as::<1>, grouped_as::<2>];
 
 /// Both.
 fn grouped_and_compacting(config: &mut Config) {
@@ -90,7 +98,7 @@ fn check_nodes(count: u64, form: Form) {
             lived.push(catch_unwind(|| tokio.block_on(check_node(seed, form))).ok());
         }
     };
-    let lived: Vec<Option<(usize, usize)>> = std::thread::scope(|scope| {
+    let lived: Vec<Option<Lived>> = std::thread::scope(|scope| {
         let nodes: Vec<_> = (0..NODES_AT_ONCE).map(|_| scope.spawn(live)).collect();
         nodes.into_iter().flat_map(|it| it.join().unwrap()).collect()
     });
@@ -102,10 +110,23 @@ fn check_nodes(count: u64, form: Form) {
         // A process is away for longer.
         Form::Process => ROUNDS_PER_NODE / 4,
     };
-    for (answered, deaths) in lived.into_iter().flatten() {
-        assert!(answered >= answered_min, "{answered} calls went well");
-        assert!(deaths > 0, "no daemon was killed");
+    for it in lived.iter().flatten() {
+        assert!(it.answered >= answered_min, "{} calls went well", it.answered);
+        assert!(it.deaths > 0, "no daemon was killed");
     }
+    let changed: usize = lived.iter().flatten().map(|it| it.changed).sum();
+    let may_be_none = form == Form::Here || lived.len() < NODES_AT_ONCE;
+    assert!(changed > 0 || may_be_none, "no types of groups were changed");
+}
+
+/// What a node has gone through.
+struct Lived {
+    /// Calls that went well.
+    answered: usize,
+    /// Daemons that were killed.
+    deaths: usize,
+    /// Changes of the types of groups.
+    changed: usize,
 }
 
 /// Says the seed and what had happened, should it panic.
@@ -136,8 +157,7 @@ impl Drop for Teller<'_> {
     }
 }
 
-/// Gives how many calls went well, and how often the daemon was killed.
-async fn check_node(seed: u64, form: Form) -> (usize, usize) {
+async fn check_node(seed: u64, form: Form) -> Lived {
     let has_groups = seed.is_multiple_of(2);
     let rounds = rounds(seed, ROUNDS_PER_NODE, form, has_groups);
     let mut teller = Teller { seed, form, played: &rounds, begun: 0 };
@@ -161,13 +181,19 @@ async fn check_node(seed: u64, form: Form) -> (usize, usize) {
         let before = check_quiet(&mut stage).await;
         stage.pause(round.pause).await;
         let after = check_quiet(&mut stage).await;
-        if !compacts {
+        if !compacts && !matches!(round.pause, Pause::Types { .. }) {
             assert_eq!(seats(&after), seats(&before), "a restart has moved a container");
         }
     }
     stage.end().await;
+    check_quiet(&mut stage).await;
+    stage.restore_types().await;
     let end = check_quiet(&mut stage).await;
     assert_eq!((end.cpus, end.containers), (empty.cpus, empty.containers));
     assert_eq!(end.groups, empty.groups);
-    (stage.pods.iter().map(|pod| pod.answered).sum(), stage.deaths)
+    Lived {
+        answered: stage.pods.iter().map(|pod| pod.answered).sum(),
+        deaths: stage.deaths,
+        changed: stage.changed,
+    }
 }

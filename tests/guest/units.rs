@@ -188,7 +188,8 @@ fn cpu_sets_that_systemd_was_told_of_are_repaired(node: &mut Node) -> anyhow::Re
     let owner = own(node, "owner", 2)?;
     let before = drifts_by(node, "cpuset.cpus")?;
     let file = group(&owner)?.join("cpuset.cpus");
-    let own = owner.cpus.to_string();
+    let (own, mems) = (owner.cpus.to_string(), owner.mems.to_string());
+    let mems = (group(&owner)?.join("cpuset.mems"), mems.as_str());
     for round in 1..=2 {
         // What the runtime has written within five seconds is its own, and looks at others' writes are a second apart.
         std::thread::sleep(Duration::from_secs(8));
@@ -204,7 +205,8 @@ fn cpu_sets_that_systemd_was_told_of_are_repaired(node: &mut Node) -> anyhow::Re
         wait_for("the change to be counted", LIMIT, || {
             Ok((drifts_by(node, "cpuset.cpus")? >= before + round).then_some(()))
         })?;
-        becomes(&[(file.clone(), &own)])?;
+        // systemd writes both.
+        becomes(&[(file.clone(), &own), mems.clone()])?;
     }
     let now = node.look(&owner.id)?;
     ensure!(now == owner, "the owner was {owner:?} and is {now:?}");

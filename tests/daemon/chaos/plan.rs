@@ -14,6 +14,9 @@ use super::disk::{Trouble, Wrong};
 /// Pods that kubelet knows at a time.
 pub(crate) const PODS: usize = 6;
 
+/// Sets of types of groups that a node may have, one after the other.
+pub(crate) const TYPES: usize = 3;
+
 /// What kubelet does with a pod, as far as it can be done with it as it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
@@ -96,6 +99,11 @@ pub(crate) enum Pause {
     KillTwice {
         at: usize,
     },
+    /// Its file has other types of groups, and it is told to read it. Only of a process, which is killed so long after that has begun.
+    Types {
+        which: usize,
+        kill_after: Option<Duration>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -115,11 +123,18 @@ pub(crate) fn rounds(seed: u64, count: usize, form: Form, has_groups: bool) -> V
 }
 
 fn round(form: Form, has_groups: bool) -> impl Strategy<Value = Round> {
+    let micros = prop_oneof![3 => 0u64..3000, 2 => 3000u64..60_000];
+    let types = (0..TYPES, prop::option::of(micros)).prop_map(|(which, micros)| Pause::Types {
+        which,
+        kill_after: micros.map(Duration::from_micros),
+    });
+    let has_types = form == Form::Process && has_groups;
     let pause = prop_oneof![
         4 => Just(Pause::Nothing),
         1 => Just(Pause::Kill),
         1 => Just(Pause::Stop),
         3 => (0usize..24).prop_map(|at| Pause::KillTwice { at }),
+        u32::from(has_types) * 6 => types,
     ];
     let mishaps = match form {
         Form::Here => vec(mishap().boxed(), 0..4),

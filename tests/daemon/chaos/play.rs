@@ -6,20 +6,26 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bayplan_daemon::ask_control;
 use bayplan_host::disk::{Disk, Disks};
 use nix::sys::signal::Signal;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::GROUPED;
 use super::disk::{Trouble, TroubledDisk, Wrong};
 use super::plan::{Form, Mishap, PODS, Pause, Round};
 use super::pod::{Clients, Pod};
 use super::quiet::GROUPS;
 use crate::node::{DAEMON, Node, kubelet, soon, wait_for_socket};
+use crate::reload::rename_over;
 
 /// Of a daemon that is a process, as impatient as one that is here.
 const CONFIG: &str = "resyncInterval: 25ms\nruntimeTimeout: 250ms\ndecisionTimeout: 1s\nreservedCpus: \"0,8\"\nprobes: \"off\"\n\
     log: warn\n";
+
+/// Tells the daemon to read its file.
+const RELOAD: &str = "/api/v1/config/reload";
 
 /// Between two looks at the process.
 const POLL: Duration = Duration::from_millis(2);
@@ -35,13 +41,18 @@ pub(crate) struct Stage {
     pub(crate) is_disk_good: bool,
     /// Daemons that have died.
     pub(crate) deaths: usize,
+    /// Which types of groups there are, where there are any.
+    types: usize,
+    /// How often they were changed.
+    pub(crate) changed: usize,
 }
 
 impl Stage {
     pub(crate) async fn new(node: Node, form: Form) -> Stage {
         let pods = (0..PODS).map(Pod::new).collect();
         let disk = Arc::default();
-        let mut stage = Stage { node, form, disk, pods, is_disk_good: true, deaths: 0 };
+        let mut stage =
+            Stage { node, form, disk, pods, is_disk_good: true, deaths: 0, types: 0, changed: 0 };
         stage.new_disk();
         stage.start_daemon().await;
         stage
@@ -195,7 +206,52 @@ impl Stage {
                 }
                 self.node.start_daemon().await;
             }
+            Pause::Types { which, kill_after } => self.change_types(which, kill_after).await,
         }
+    }
+
+    /// What cannot be had is taken out of the file again, as it would be refused at each look.
+    async fn change_types(&mut self, which: usize, kill_after: Option<Duration>) {
+        let before = std::mem::replace(&mut self.types, which);
+        let at_start = kill_after.is_some();
+        self.pods.iter_mut().for_each(|pod| pod.is_regrouped(at_start));
+        self.write_types();
+        let socket = self.node.control_socket();
+        let reload = ask_control(&socket, "POST", RELOAD, String::new());
+        match kill_after {
+            Some(after) => {
+                let _cut = tokio::time::timeout(after, reload).await;
+                self.restart_daemon().await;
+            }
+            None => {
+                let (status, said) = soon(reload).await.unwrap();
+                let said = String::from_utf8_lossy(&said);
+                match status {
+                    200 => self.changed += usize::from(which != before),
+                    422 => {
+                        self.types = before;
+                        self.write_types();
+                    }
+                    _ => panic!("{status} {said}"),
+                }
+            }
+        }
+        self.node.adjust = GROUPED[self.types];
+    }
+
+    /// As at the beginning; where nothing is left to be moved this is not refused.
+    pub(crate) async fn restore_types(&mut self) {
+        if self.types != 0 {
+            self.change_types(0, None).await;
+            assert_eq!(self.types, 0, "refused");
+        }
+    }
+
+    /// Into the file of the daemon.
+    fn write_types(&self) {
+        let text = std::fs::read_to_string(self.node.path("bayplan.yaml")).unwrap();
+        let (more, _) = text.split_once("groups:").unwrap();
+        rename_over(&self.node, &format!("{more}{}", GROUPS[self.types]));
     }
 
     async fn restart_daemon(&mut self) {
@@ -221,7 +277,7 @@ impl Stage {
 
     /// A process, which is not there yet when this comes back. Its log is in `bayplan.log`.
     fn spawn_daemon(&mut self) {
-        let groups = if self.node.config().groups.is_empty() { "" } else { GROUPS };
+        let groups = if self.node.config().groups.is_empty() { "" } else { GROUPS[self.types] };
         let (arguments, metrics) = self.node.daemon_arguments(&format!("{CONFIG}{groups}"));
         let log = File::options().append(true).create(true).open(self.node.path("bayplan.log"));
         let mut command = Command::new(DAEMON);

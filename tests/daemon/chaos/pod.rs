@@ -131,6 +131,13 @@ impl Pod {
         Some((container.id.as_deref()?, container.told.as_ref()?))
     }
 
+    /// What it owns it may have elsewhere from now on, or, after a start with other types, which refuses nothing, not at all.
+    pub(crate) fn is_regrouped(&mut self, at_start: bool) {
+        let Some(container) = &mut self.container else { return };
+        let may_move = container.told.is_some() && !at_start;
+        container.told = may_move.then_some(Told::OwnsSome);
+    }
+
     /// The container of the pod that needs as much, as kubelet was told, and how much.
     pub(crate) fn needs(&self) -> Option<(&str, i64)> {
         let container = self.container.as_ref()?;

@@ -18,7 +18,7 @@ use bayplan_workload::runtime::ContainerState;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
-use super::plan::Form;
+use super::plan::{Form, TYPES};
 use super::play::Stage;
 use super::pod::{Pod, Told};
 use crate::node::{Node, set};
@@ -26,12 +26,25 @@ use crate::node::{Node, set};
 /// Something that must become so becomes so within this time.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Groups of nodes that have some: one that grows and shrinks and shares idle CPUs, one for each namespace in which some own CPUs, one with slots.
-pub(crate) const GROUPS: &str = "groups:
+/// Groups of nodes that have some: one that grows and shrinks and shares idle CPUs, one for each namespace in which some own CPUs, one with slots. And others of the same names, to which their
+/// members may have to go: of other sizes, and with other slots.
+pub(crate) const GROUPS: [&str; TYPES] = [
+    "groups:
 - {name: web, instances: {max: 2}, size: {requests: {min: 1, max: 5}}, shareIdle: numa}
 - {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 1}}, inside: guaranteed-exclusive}
 - {name: slots, size: {list: [\"3,11\", \"7,15\"]}, inside: slots}
-";
+",
+    "groups:
+- {name: web, size: {requests: {min: 2}}, shareIdle: numa}
+- {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 2}}, inside: guaranteed-exclusive}
+- {name: slots, size: {list: [\"1,9\", \"7,15\"]}, inside: slots}
+",
+    "groups:
+- {name: slots, size: {list: [\"3,11\", \"7,15\", \"6,14\"]}, inside: slots}
+- {name: web, instances: {max: 3}, size: {fixed: 2}, shareIdle: numa}
+- {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 1, max: 8}}, inside: guaranteed-exclusive}
+",
+];
 
 /// The place of a container: everything of its status that outlives the daemon.
 type Seat = [String; 7];
