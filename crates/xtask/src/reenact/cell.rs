@@ -32,10 +32,14 @@ const RESULT: &str = "result.json";
 /// So many times longer do things take in an emulated machine.
 const EMULATED: u32 = 8;
 
+/// The lab says so in its guests.
+pub(crate) fn is_emulated() -> bool {
+    std::env::var_os("BAYPLAN_EMULATED").is_some()
+}
+
 /// A limit for this machine.
 pub(crate) fn patient(limit: Duration) -> Duration {
-    // The lab says so in its guests.
-    if std::env::var_os("BAYPLAN_EMULATED").is_some() { limit * EMULATED } else { limit }
+    if is_emulated() { limit * EMULATED } else { limit }
 }
 
 /// What the process inside is told, as JSON.

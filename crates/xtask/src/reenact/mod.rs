@@ -277,6 +277,10 @@ fn play_all(
         let (scenario, configuration) = (scenario.name, configuration.name());
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().unwrap_or_default().to_owned();
+        // There one takes minutes, and a guest that says nothing is taken for one that hangs.
+        if cell::is_emulated() {
+            eprintln!("reenact: {}/{all} round {round} {scenario}, {configuration} begins", at + 1);
+        }
         let begun = Instant::now();
         let measured = cell::measure(step, dir, programs, given, is_stopped);
         let took = begun.elapsed().as_secs();
