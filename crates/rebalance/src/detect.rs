@@ -88,7 +88,7 @@ impl Judge<'_> {
                 (condition.is_gathered, condition.is_hopping) = (is_well, is_high);
             } else {
                 condition.is_well &= is_well;
-                // Where its memory is passes no more than a fault of its hardware would: it is how the container is now.
+                // Memory that is far stays far, so that is how the container is now.
                 condition.is_uneasy |= is_high && signal != Signal::FarMemory;
             }
             time_signals += usize::from(path(signal) == Path::Cpu);
