@@ -1,6 +1,7 @@
 //! What can happen to files.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
@@ -89,7 +90,8 @@ impl Harm {
             Kind::Truncated(len) => {
                 // A pipe would block, a link lead elsewhere.
                 if path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
-                    let bytes = fs::read(path).unwrap();
+                    // One that was made unreadable stays as it is for all but root.
+                    let Ok(bytes) = fs::read(path) else { return };
                     fs::write(path, bytes.get(..len).unwrap_or(&bytes)).unwrap();
                 }
                 return;
@@ -119,11 +121,26 @@ impl Harm {
 
 fn remove(path: &Path) {
     match path.symlink_metadata() {
-        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path).unwrap(),
+        Ok(metadata) if metadata.is_dir() => {
+            make_readable(path).unwrap();
+            fs::remove_dir_all(path).unwrap();
+        }
         Ok(_) => fs::remove_file(path).unwrap(),
         // A parent has become something else.
         Err(_) => {}
     }
+}
+
+/// Only root can remove what is below a directory that cannot be read.
+pub(crate) fn make_readable(dir: &Path) -> io::Result<()> {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_readable(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// What both paths begin with.

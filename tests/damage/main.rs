@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tempfile::TempDir;
 
-use harm::{Harm, Kind, harms};
+use harm::{Harm, Kind, harms, make_readable};
 use load::{Machine, machines, small_machines};
 
 /// Far more than a reading takes, and far less than for ever.
@@ -54,6 +54,13 @@ impl Tree {
     fn read(&self, depth: Depth) -> Result<Snapshot, ReadError> {
         let root = self.root();
         in_time(move || read_snapshot(&root, depth))
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // What cannot be removed stays where temporary files do.
+        let _ = make_readable(self.dir.path());
     }
 }
 
