@@ -80,7 +80,7 @@ fn render_case(case: &Case, log: &Log) -> String {
     text + &render_services(case, log)
 }
 
-/// The p99 of every service, means of long parts of the time: with nobody, and with the rebalancer.
+/// The p99 of every service, means of long parts of the time: without and with the rebalancer.
 fn render_services(case: &Case, log: &Log) -> String {
     let mut text = String::new();
     let span = ROUNDS_TOLD * 8;

@@ -92,7 +92,7 @@ impl Container {
         matches!(self.phase, Phase::Created | Phase::Running) && self.update.is_none()
     }
 
-    /// How far a resize has come whose end is not known; empty where there is none.
+    /// How far a resize has come of which the end is not known; empty where there is none.
     pub(crate) fn resize_name(&self) -> &'static str {
         let is_doubted = |undo: &Undo| undo.doubted_at.is_some();
         match (&self.update, &self.undo) {

@@ -140,7 +140,7 @@ async fn a_connection_on_which_nothing_is_answered_any_more_is_given_up() {
     assert_eq!(ask_twice(&[]).await, ([false, false], 1));
 }
 
-/// What a client is told whose call, with this deadline, the runtime cancels after this time.
+/// What the client of a call with this deadline is told when the runtime cancels it after this time.
 async fn cancelled_after(after: Duration, timeout: &str) -> Code {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("runtime.sock");
