@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use bayplan_daemon::config::{Config, parse_config};
 
-use self::plan::{Form, Pause, Round, TYPES, rounds};
+use self::plan::{Form, GROUPS, Pause, Round, rounds};
 use self::play::Stage;
-use self::quiet::{GROUPS, check_panics, check_quiet, seats};
+use self::quiet::{check_panics, check_quiet, seats};
 use crate::node::{MACHINE, Node};
 
 /// Rounds that one node lives through.
@@ -51,24 +51,19 @@ fn compacting(config: &mut Config) {
     config.narrows_memory = true;
 }
 
-/// With types of groups beside.
-fn grouped(config: &mut Config) {
-    grouped_as::<0>(config);
-}
-
-/// With some of the types of groups.
-fn grouped_as<const WHICH: usize>(config: &mut Config) {
+/// With one of the sets of types of groups beside.
+fn grouped<const WHICH: usize>(config: &mut Config) {
     impatient(config);
     config.groups = parse_config(Path::new("f"), GROUPS[WHICH]).unwrap().groups;
 }
 
 /// With one after the other.
-const GROUPED: [fn(&mut Config); TYPES] = [grouped, grouped_as::<1>, grouped_as::<2>];
+const GROUPED: [fn(&mut Config); GROUPS.len()] = [grouped::<0>, grouped::<1>, grouped::<2>];
 
 /// Both.
 fn grouped_and_compacting(config: &mut Config) {
     compacting(config);
-    grouped(config);
+    grouped::<0>(config);
 }
 
 fn number(name: &str, default: u64) -> u64 {
@@ -169,7 +164,7 @@ async fn check_node(seed: u64, form: Form) -> Lived {
     node.adjust = match (compacts, has_groups) {
         (false, false) => impatient,
         (true, false) => compacting,
-        (false, true) => grouped,
+        (false, true) => grouped::<0>,
         (true, true) => grouped_and_compacting,
     };
     check_panics(&node);

@@ -6,6 +6,7 @@ use bayplan_daemon::{ConfigDiff, EventsView, ask_control};
 use bayplan_node::status::Status;
 
 use crate::node::{MACHINE, Node};
+use crate::reload::{RELOAD, rename_over};
 
 pub(crate) const HERE: &str = "/api/v1/config/cluster";
 
@@ -127,11 +128,8 @@ async fn keys_of_the_file_hold_again_when_the_cluster_has_nothing_more() {
     diff(give(&node, HERE, 1, "reservedCpus: \"0,8\"\n").await);
     let file = node.path("bayplan.yaml");
     let text = fs::read_to_string(&file).unwrap();
-    let new = node.path("new.yaml");
-    fs::write(&new, format!("{text}reservedCpus: \"1,9\"\n")).unwrap();
-    fs::rename(new, &file).unwrap();
-    let path = "/api/v1/config/reload";
-    assert_eq!(diff(ask(&node, "POST", path, "").await).changes, []);
+    rename_over(&node, &format!("{text}reservedCpus: \"1,9\"\n"));
+    assert_eq!(diff(ask(&node, "POST", RELOAD, "").await).changes, []);
     assert_eq!(node.status().await.cpus.reserved, "0,8");
     diff(ask(&node, "DELETE", HERE, "").await);
     assert_eq!(node.status().await.cpus.reserved, "1,9");
@@ -193,10 +191,8 @@ async fn the_nodes_amplification_holds_where_the_configuration_says_none_and_out
     diff(ask(&node, "POST", &of_node(HERE, 150), "").await);
     assert_eq!(amplification(&node.status().await), Some((150, false)));
     let file = node.path("bayplan.yaml");
-    let new = node.path("new.yaml");
-    fs::write(&new, fs::read_to_string(&file).unwrap().replace(SAYS, "")).unwrap();
-    fs::rename(new, &file).unwrap();
-    assert_eq!(keys(diff(ask(&node, "POST", "/api/v1/config/reload", "").await)), [KEY]);
+    rename_over(&node, &fs::read_to_string(&file).unwrap().replace(SAYS, ""));
+    assert_eq!(keys(diff(ask(&node, "POST", RELOAD, "").await)), [KEY]);
     assert_eq!(amplification(&node.status().await), Some((150, true)));
     assert_eq!(keys(diff(ask(&node, "DELETE", HERE, "").await)), [KEY]);
     assert_eq!(amplification(&node.status().await), None);

@@ -9,6 +9,7 @@ use tokio::time::{Duration, sleep};
 
 use crate::node::{MACHINE, Node, soon};
 use crate::observing::{metrics, sum};
+use crate::reload::{RELOAD, rename_over};
 
 const CONFIG: &str = "memory: {reclaim: {Burstable: {every: 1s, bytes: 4Mi}}}\nsweepInterval: 100ms\nprobes: 'off'\n";
 
@@ -95,10 +96,9 @@ async fn until_quiet(group: &Path) {
 /// The daemon has read this configuration.
 async fn reconfigure(node: &Node, text: &str) {
     // It reads the file by itself, too, and must not find half of it.
-    fs::write(node.path("new.yaml"), text).unwrap();
-    fs::rename(node.path("new.yaml"), node.path("bayplan.yaml")).unwrap();
-    let (socket, path) = (node.control_socket(), "/api/v1/config/reload");
-    soon(post_control::<ConfigDiff>(&socket, path, String::new())).await.unwrap();
+    rename_over(node, text);
+    let socket = node.control_socket();
+    soon(post_control::<ConfigDiff>(&socket, RELOAD, String::new())).await.unwrap();
 }
 
 async fn plan(node: &Node) -> FilePlanView {

@@ -22,6 +22,9 @@ pub(crate) async fn start(more: &str) -> (Node, String) {
     (node, text.strip_suffix(more).unwrap().to_owned())
 }
 
+/// Has the daemon read its file.
+pub(crate) const RELOAD: &str = "/api/v1/config/reload";
+
 /// As editors do it: a new file over the old one.
 pub(crate) fn rename_over(node: &Node, text: &str) {
     let new = node.path("new.yaml");

@@ -205,7 +205,7 @@ fn cpu_sets_that_systemd_was_told_of_are_repaired(node: &mut Node) -> anyhow::Re
         wait_for("the change to be counted", LIMIT, || {
             Ok((drifts_by(node, "cpuset.cpus")? >= before + round).then_some(()))
         })?;
-        // systemd writes both.
+        // Memory nodes may be repaired later: in one run they were not yet when the CPUs were.
         becomes(&[(file.clone(), &own), mems.clone()])?;
     }
     let now = node.look(&owner.id)?;

@@ -67,7 +67,7 @@ fn render_case(case: &Case, log: &Log) -> String {
         };
         let _ = writeln!(text, "{victim} relieved: {relief}; p99 in ms:");
         for (name, log) in [
-            ("nobody", &case.nothing),
+            ("nothing", &case.nothing),
             ("it", log),
             ("oracle", &case.oracle),
             ("alone", &case.alone),
@@ -84,12 +84,12 @@ fn render_case(case: &Case, log: &Log) -> String {
 fn render_services(case: &Case, log: &Log) -> String {
     let mut text = String::new();
     let span = ROUNDS_TOLD * 8;
-    for (id, nobody) in &case.nothing.p99s {
+    for id in case.nothing.p99s.keys() {
         let _ = writeln!(text, "{id}, means of p99 in ms over {span} rounds each:");
-        let it = log.p99s.get(id).map(Vec::as_slice).unwrap_or_default();
-        for (name, p99s) in [("nobody", nobody.as_slice()), ("it", it)] {
+        for (name, log) in [("nothing", &case.nothing), ("it", log)] {
+            let p99s = log.p99s.get(id).map(Vec::as_slice).unwrap_or_default();
             let mean = |part: &[f64]| 1e3 * part.iter().sum::<f64>() / part.len() as f64;
-            let means = p99s.chunks(span).map(|it| format!("{:.1}", mean(it)));
+            let means = p99s.chunks(span).map(|part| format!("{:.1}", mean(part)));
             let _ = writeln!(text, "  {name:<7} {}", means.collect::<Vec<_>>().join(" "));
         }
     }

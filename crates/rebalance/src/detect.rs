@@ -35,7 +35,7 @@ pub(crate) struct Condition {
     pub is_well: bool,
     /// Its migrations are clearly below their limit.
     pub is_gathered: bool,
-    /// One of the signals but migrations was above its limit in some round of the long window, so that nothing is learnt from it.
+    /// One of the signals but migrations and far memory was above its limit in some round of the long window, so that nothing is learnt from it.
     pub is_uneasy: bool,
     /// So were its migrations, so that nothing is learnt of them.
     pub is_hopping: bool,

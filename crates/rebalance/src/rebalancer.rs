@@ -176,18 +176,18 @@ impl Rebalancer {
         watched.filter_map(|(id, it)| Some((*id, eyes.condition(*id, it)?))).collect()
     }
 
-    /// Learns what is usual from containers that are at ease and on or for which nothing is turned.
+    /// Learns what is usual from containers that are at ease and on or for which nothing is turned but where they run.
     fn study(
         &mut self,
         scene: &Scene,
         conditions: &BTreeMap<ContainerId, Condition>,
         now: Duration,
     ) {
-        // One that only lives elsewhere is as it is there, and what is usual for it has to be known before others come.
-        let is_settled = |it: &Standing| it.stage == Stage::Kept && !it.proposal.leave.is_empty();
+        // A container that only runs elsewhere is as it is there, and what is usual for it has to be known before others come.
+        let is_of_place = |it: &Standing| it.stage == Stage::Kept && !it.proposal.leave.is_empty();
         let changed: BTreeSet<ContainerId> = self
             .passing()
-            .filter(|it| !is_settled(it))
+            .filter(|it| !is_of_place(it))
             .flat_map(|it| [it.proposal.target, it.proposal.evidence.victim])
             .chain(scene.touched.iter().copied())
             .collect();

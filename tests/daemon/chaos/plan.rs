@@ -14,8 +14,25 @@ use super::disk::{Trouble, Wrong};
 /// Pods that kubelet knows at a time.
 pub(crate) const PODS: usize = 6;
 
-/// Sets of types of groups that a node may have, one after the other.
-pub(crate) const TYPES: usize = 3;
+/// Groups of nodes that have some: one that grows and shrinks and shares idle CPUs, one for each namespace in which some own CPUs, one with slots. And others of the same names, to which their
+/// members may have to go: of other sizes, and with other slots.
+pub(crate) const GROUPS: [&str; 3] = [
+    "groups:
+- {name: web, instances: {max: 2}, size: {requests: {min: 1, max: 5}}, shareIdle: numa}
+- {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 1}}, inside: guaranteed-exclusive}
+- {name: slots, size: {list: [\"3,11\", \"7,15\"]}, inside: slots}
+",
+    "groups:
+- {name: web, size: {requests: {min: 2}}, shareIdle: numa}
+- {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 2}}, inside: guaranteed-exclusive}
+- {name: slots, size: {list: [\"1,9\", \"7,15\"]}, inside: slots}
+",
+    "groups:
+- {name: slots, size: {list: [\"3,11\", \"7,15\", \"6,14\"]}, inside: slots}
+- {name: web, instances: {max: 3}, size: {fixed: 2}, shareIdle: numa}
+- {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 1, max: 8}}, inside: guaranteed-exclusive}
+",
+];
 
 /// What kubelet does with a pod, as far as it can be done with it as it is.
 #[derive(Clone, Copy, Debug)]
@@ -124,9 +141,8 @@ pub(crate) fn rounds(seed: u64, count: usize, form: Form, has_groups: bool) -> V
 
 fn round(form: Form, has_groups: bool) -> impl Strategy<Value = Round> {
     let micros = prop_oneof![3 => 0u64..3000, 2 => 3000u64..60_000];
-    let types = (0..TYPES, prop::option::of(micros)).prop_map(|(which, micros)| Pause::Types {
-        which,
-        kill_after: micros.map(Duration::from_micros),
+    let types = (0..GROUPS.len(), prop::option::of(micros)).prop_map(|(which, micros)| {
+        Pause::Types { which, kill_after: micros.map(Duration::from_micros) }
     });
     let has_types = form == Form::Process && has_groups;
     let pause = prop_oneof![

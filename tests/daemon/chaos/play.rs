@@ -14,18 +14,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::GROUPED;
 use super::disk::{Trouble, TroubledDisk, Wrong};
-use super::plan::{Form, Mishap, PODS, Pause, Round};
+use super::plan::{Form, GROUPS, Mishap, PODS, Pause, Round};
 use super::pod::{Clients, Pod};
-use super::quiet::GROUPS;
 use crate::node::{DAEMON, Node, kubelet, soon, wait_for_socket};
-use crate::reload::rename_over;
+use crate::reload::{RELOAD, rename_over};
 
 /// Of a daemon that is a process, as impatient as one that is here.
 const CONFIG: &str = "resyncInterval: 25ms\nruntimeTimeout: 250ms\ndecisionTimeout: 1s\nreservedCpus: \"0,8\"\nprobes: \"off\"\n\
     log: warn\n";
-
-/// Tells the daemon to read its file.
-const RELOAD: &str = "/api/v1/config/reload";
 
 /// Between two looks at the process.
 const POLL: Duration = Duration::from_millis(2);

@@ -18,33 +18,13 @@ use bayplan_workload::runtime::ContainerState;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 
-use super::plan::{Form, TYPES};
+use super::plan::Form;
 use super::play::Stage;
 use super::pod::{Pod, Told};
 use crate::node::{Node, set};
 
 /// Something that must become so becomes so within this time.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// Groups of nodes that have some: one that grows and shrinks and shares idle CPUs, one for each namespace in which some own CPUs, one with slots. And others of the same names, to which their
-/// members may have to go: of other sizes, and with other slots.
-pub(crate) const GROUPS: [&str; TYPES] = [
-    "groups:
-- {name: web, instances: {max: 2}, size: {requests: {min: 1, max: 5}}, shareIdle: numa}
-- {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 1}}, inside: guaranteed-exclusive}
-- {name: slots, size: {list: [\"3,11\", \"7,15\"]}, inside: slots}
-",
-    "groups:
-- {name: web, size: {requests: {min: 2}}, shareIdle: numa}
-- {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 2}}, inside: guaranteed-exclusive}
-- {name: slots, size: {list: [\"1,9\", \"7,15\"]}, inside: slots}
-",
-    "groups:
-- {name: slots, size: {list: [\"3,11\", \"7,15\", \"6,14\"]}, inside: slots}
-- {name: web, instances: {max: 3}, size: {fixed: 2}, shareIdle: numa}
-- {name: zone, members: {namespaces: [team-*]}, instances: {by: namespace}, size: {requests: {min: 1, max: 8}}, inside: guaranteed-exclusive}
-",
-];
 
 /// The place of a container: everything of its status that outlives the daemon.
 type Seat = [String; 7];
@@ -62,10 +42,10 @@ pub(crate) fn seats(status: &Status) -> Vec<Seat> {
     status.containers.iter().map(seat).collect()
 }
 
-/// Waits until ledger, runtime, kubelet and journal agree, and nothing has leaked; and until that has lasted for longer than it takes to find out what became of
-/// a resize that was not answered, which may give a container its earlier CPUs back.
+/// Waits until ledger, runtime, kubelet and journal agree, and nothing has leaked; and until that has lasted for some looks of the daemon, as a call that its client has given up may be
+/// answered late.
 pub(crate) async fn check_quiet(stage: &mut Stage) -> Status {
-    let (deadline, doubt) = (Instant::now() + LIMIT, stage.node.config().resync_interval * 4);
+    let (deadline, looks) = (Instant::now() + LIMIT, stage.node.config().resync_interval * 4);
     let mut agreed: Option<(Instant, Vec<Seat>)> = None;
     loop {
         // What was given up was perhaps still on its way.
@@ -74,7 +54,7 @@ pub(crate) async fn check_quiet(stage: &mut Stage) -> Status {
         let is_over = Instant::now() >= deadline;
         match (found, &agreed) {
             (Ok(status), Some((since, seen))) if seats(&status) == *seen => {
-                if since.elapsed() >= doubt {
+                if since.elapsed() >= looks {
                     return status;
                 }
             }
