@@ -34,7 +34,7 @@ const LOADS: [usize; 3] = [0, 100, 250];
 /// Containers that there are when a plugin registers; those beyond the loads are created only.
 const REGISTERED: [usize; 2] = [250, 600];
 /// Containers that come and go at each load.
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 100;
 /// No more updates are to be expected.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Registrations that are timed.
