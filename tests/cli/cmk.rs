@@ -4,6 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use bayplan_host::write_snapshot;
+use bayplan_topology::{PolicyFacts, parse_machine};
+use bayplan_types::{CorePower, CpuSet, PowerDomain, SpeedSelect};
 use expect_test::expect;
 use tempfile::TempDir;
 
@@ -68,6 +71,62 @@ fn a_machine_is_divided_once() {
     let gone = cmk(&conf, "describe", &[]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(texts(&gone)[1].contains("is no directory of CMK"), "{:?}", texts(&gone));
+}
+
+/// A machine with two packages of four cores of two threads, three of them isolated, whose power is divided between cores; preferences of CPUs by range.
+fn write_machine(root: &Path, preferences: &[(&str, &str)]) {
+    let mut snapshot = parse_machine("pack:2 numa:1 core:4 pu:2 isolated:2-3,10-11,6,14").unwrap();
+    let domain = PowerDomain {
+        name: "0.0".to_owned(),
+        core_power: Some(CorePower::Ordered),
+        ..PowerDomain::default()
+    };
+    snapshot.kernel.has_speed_select = true;
+    snapshot.kernel.speed_select =
+        Some(Ok(SpeedSelect { domains: vec![domain], ..SpeedSelect::default() }));
+    for (cpus, preference) in preferences {
+        let cpus: CpuSet = cpus.parse().unwrap();
+        snapshot.policies.extend(cpus.iter().map(|cpu| PolicyFacts {
+            id: cpu.0,
+            preference: Some((*preference).to_owned()),
+            ..PolicyFacts::default()
+        }));
+    }
+    snapshot.policies.sort_by_key(|it| it.id);
+    write_snapshot(&snapshot).write_to(root).unwrap();
+}
+
+#[test]
+fn where_power_is_divided_a_pool_has_the_cores_of_a_preference() {
+    let (dir, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_machine(
+        root.path(),
+        &[
+            ("3,11,6,14", "performance"),
+            ("2,10", "balance_performance"),
+            ("0-1,8-9,4-5,12-13,7,15", "power"),
+        ],
+    );
+    let conf = dir.path().join("cmk");
+    let machine = ["--root", root.path().to_str().unwrap()];
+    let init = |count: &str| {
+        cmk(&conf, "init", &[&["--num-exclusive-cores", count][..], &machine].concat())
+    };
+    let refused = init("1");
+    assert_eq!(refused.status.code(), Some(1));
+    let told = &texts(&refused)[1];
+    assert!(told.contains("preference performance: 2 have it, 1 are requested"), "{told}");
+    let made = init("2");
+    assert!(made.status.success(), "{:?}", texts(&made));
+    let described: serde_json::Value =
+        serde_json::from_slice(&cmk(&conf, "describe", &[]).stdout).unwrap();
+    let lists = |pool: &str| {
+        let lists = described["pools"][pool]["cpuLists"].as_object().unwrap();
+        lists.keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(lists("exclusive"), ["3,11", "6,14"]);
+    assert_eq!(lists("shared"), ["2,10"]);
+    assert_eq!(lists("infra"), ["0,1,8,9", "4,5,7,12,13,15"]);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The pools of CMK (CPU Manager for Kubernetes): named sets of CPU lists, of which a container or a process gets one or several.
 //!
 //! In an exclusive pool a list is one physical core and has one user; in others all users of a pool share its lists. `layout.rs` reads and writes the forms in which they are
-//! stored, `divide.rs` cuts a machine into pools, `choose.rs` picks lists, and `show.rs` has what the
+//! stored, `divide.rs` and `core_power.rs` cut a machine into pools, `choose.rs` picks lists, and `show.rs` has what the
 //! commands print.
 
 mod choose;
+mod core_power;
+mod cores;
 mod divide;
 mod layout;
 mod show;
@@ -14,7 +16,9 @@ use std::collections::BTreeMap;
 use bayplan_types::CpuSet;
 
 pub use self::choose::{ChooseError, Wanted, choose};
-pub use self::divide::{DivideError, Division, Mode, divide};
+pub use self::core_power::preferences;
+pub use self::cores::{DivideError, Division, Mode, Preferences};
+pub use self::divide::divide;
 pub use self::layout::{directory, is_stray, parse_cpu_list, render_cpu_list};
 pub use self::show::{Reclaimed, describe, node_report, reclaim, reconcile_report};
 

@@ -1,85 +1,17 @@
 //! Cuts a machine into CMK's pools. In: the cores, which CPUs are isolated (`isolcpus`), how many cores each pool gets. Out: [`Pools`], and warnings.
 //!
 //! Where whole cores are isolated, the exclusive and the shared pool are cut from these and all others are `infra`. Where none is, all three are cut from the whole machine.
-//! An exclusive pool has a list per core, the others one per package. The exclusive pool has cores with a higher base frequency (SST-BF) before others.
+//! An exclusive pool has a list per core, the others one per package. The exclusive pool has cores with a higher base frequency (SST-BF) before others; where power is divided
+//! between cores (SST-CP), `core_power.rs` says which cores a pool gets.
 
 use std::collections::BTreeMap;
 
-use bayplan_topology::{Level, Topology};
-use bayplan_types::{CpuPriority, CpuSet};
+use bayplan_topology::Topology;
+use bayplan_types::CpuSet;
 
+use super::core_power::by_preference;
+use super::cores::{Core, DivideError, Division, Mode, Parts, cores};
 use super::{Pool, Pools, Slot};
-
-/// In which order cores are taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Package after package.
-    #[default]
-    Packed,
-    /// One of each package in turn.
-    Spread,
-}
-
-/// How a machine is to be cut.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Division {
-    /// Cores of the pool `exclusive`.
-    pub exclusive: usize,
-    /// Cores of the pool `shared`.
-    pub shared: usize,
-    /// The order for `exclusive`.
-    pub exclusive_mode: Mode,
-    /// The order for `shared`.
-    pub shared_mode: Mode,
-    /// CPUs on cores that are the pool `exclusive-non-isolcpus`; only where others are isolated.
-    pub not_isolated: Option<CpuSet>,
-}
-
-/// Why a machine cannot be cut so.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DivideError {
-    /// Fewer isolated cores than both pools need.
-    #[error(
-        "{isolated} cores are isolated, {wanted} are needed for exclusive and shared; change isolcpus, or ask for fewer"
-    )]
-    NotEnoughIsolated {
-        /// Whole cores that are isolated.
-        isolated: usize,
-        /// Cores of both pools.
-        wanted: usize,
-    },
-    /// Fewer cores than a pool needs.
-    #[error("{wanted} cores requested for {pool}, only {free} available")]
-    NotEnough {
-        /// The pool.
-        pool: &'static str,
-        /// Cores that it is to have.
-        wanted: usize,
-        /// Cores that are left.
-        free: usize,
-    },
-    /// No core is left for the pool `infra`.
-    #[error("no core is left for infra; ask for fewer exclusive or shared cores")]
-    NoInfra,
-    /// A core of `exclusive-non-isolcpus` that cannot be in it.
-    #[error("CPUs {cpus} cannot be in exclusive-non-isolcpus: {why}")]
-    NotThere {
-        /// The CPUs.
-        cpus: String,
-        /// The reason.
-        why: &'static str,
-    },
-}
-
-/// A physical core.
-#[derive(Clone)]
-struct Core {
-    socket: u32,
-    cpus: CpuSet,
-    is_isolated: bool,
-    /// All of its CPUs have a higher base frequency than others.
-    is_fast: bool,
-}
 
 /// The pools, and what an operator should know.
 ///
@@ -106,20 +38,27 @@ pub fn divide(
         warnings.push(format!("{spare} isolated cores are in no pool"));
     }
     let has_isolated = isolated_count > 0;
-    let mut free: Vec<Core> = cores;
-    let usable = |core: &Core| !has_isolated || core.is_isolated;
-    let any = |_: &Core| false;
-    let slow = |core: &Core| !core.is_fast;
-    let (wanted, mode) = (division.exclusive, division.exclusive_mode);
-    let exclusive = take(&mut free, "exclusive", (wanted, mode), usable, slow)?;
-    let (wanted, mode) = (division.shared, division.shared_mode);
-    let shared = take(&mut free, "shared", (wanted, mode), usable, any)?;
+    let by_power = has_isolated && !division.preferences.is_empty();
+    let Parts { exclusive, shared, mut free } = match by_power {
+        true => by_preference(cores, division)?,
+        false => by_isolation(cores, has_isolated, division)?,
+    };
+    if by_power {
+        let pools = exclusive.iter().chain(&shared);
+        warnings.extend(pools.filter(|core| !core.is_isolated).map(|core| {
+            format!(
+                "core {} is not isolated, and its pool is for isolated cores; see isolcpus",
+                core.cpus
+            )
+        }));
+    }
     let mut pools = Pools::default();
     if let (Some(cpus), true) = (&division.not_isolated, has_isolated) {
         let chosen = not_isolated(&mut free, topology, cpus)?;
         pools.pools.insert("exclusive-non-isolcpus".to_owned(), per_core(&chosen));
     }
-    let infra: Vec<Core> = free.into_iter().filter(|core| !core.is_isolated).collect();
+    free.retain(|core| by_power || !core.is_isolated);
+    let infra = free;
     if infra.is_empty() {
         return Err(DivideError::NoInfra);
     }
@@ -129,27 +68,21 @@ pub fn divide(
     Ok((pools, warnings))
 }
 
-/// All cores by package, each with its lowest CPU first.
-fn cores(topology: &Topology, isolated: &CpuSet) -> Vec<Core> {
-    let packages: Vec<(u32, &CpuSet)> = topology
-        .objects()
-        .iter()
-        .filter(|object| object.level == Level::Package)
-        .map(|object| (object.id, &object.cpus))
-        .collect();
-    let socket = |core: &CpuSet| {
-        let found = packages.iter().find(|(_, cpus)| core.is_subset(cpus));
-        found.map_or(0, |(id, _)| *id)
-    };
-    let cores = topology.cores().iter().map(|cpus| Core {
-        socket: socket(cpus),
-        cpus: cpus.clone(),
-        is_isolated: cpus.is_subset(isolated),
-        is_fast: cpus.iter().all(|cpu| topology.priority(cpu) == CpuPriority::High),
-    });
-    let mut cores: Vec<Core> = cores.collect();
-    cores.sort_by_key(|core| (core.socket, core.cpus.first()));
-    cores
+/// Isolated cores for both pools, or any where none is isolated.
+fn by_isolation(
+    cores: Vec<Core>,
+    has_isolated: bool,
+    division: &Division,
+) -> Result<Parts, DivideError> {
+    let mut free = cores;
+    let usable = |core: &Core| !has_isolated || core.is_isolated;
+    let any = |_: &Core| false;
+    let slow = |core: &Core| !core.is_fast;
+    let (wanted, mode) = (division.exclusive, division.exclusive_mode);
+    let exclusive = take(&mut free, "exclusive", (wanted, mode), usable, slow)?;
+    let (wanted, mode) = (division.shared, division.shared_mode);
+    let shared = take(&mut free, "shared", (wanted, mode), usable, any)?;
+    Ok(Parts { exclusive, shared, free })
 }
 
 /// Takes cores out of those that are free, the `late` ones when there are no others.
@@ -237,7 +170,7 @@ mod tests {
     use bayplan_topology::{derive, parse_machine};
     use expect_test::{Expect, expect};
 
-    use super::super::{directory, render_cpu_list};
+    use super::super::{Preferences, directory, render_cpu_list};
     use super::*;
 
     /// Cores of pools as `SOCKET:LIST`, or why not.
@@ -273,6 +206,7 @@ mod tests {
             exclusive_mode: mode,
             shared_mode: Mode::Packed,
             not_isolated: None,
+            preferences: Preferences::new(),
         }
     }
 
@@ -364,6 +298,119 @@ mod tests {
             shared 0:1,9
         "#]],
         );
+    }
+
+    /// Two cores isolated, and preferences of cores by their lowest CPU, as `performance:1-2`.
+    fn with_preferences(division: Division, preferences: &[&str]) -> Division {
+        let preferences = preferences.iter().flat_map(|text| {
+            let (preference, cpus) = text.split_once(':').unwrap();
+            let cpus: CpuSet = cpus.parse().unwrap();
+            cpus.iter().map(|cpu| (cpu, preference.to_owned())).collect::<Vec<_>>()
+        });
+        Division { preferences: preferences.collect(), ..division }
+    }
+
+    #[test]
+    fn with_core_power_a_pool_has_the_cores_of_a_preference() {
+        let three = ["performance:2,6", "balance_performance:3", "balance_power:0-1,4-5,7"];
+        let two = ["balance_performance:2-3,6", "power:0-1,4-5,7"];
+        for preferences in [&three[..], &two] {
+            check(
+                TWO_SOCKETS,
+                "2-3,10-11,6,14",
+                &with_preferences(cut(2, 1, Mode::Packed), preferences),
+                match preferences.len() {
+                    3 => expect![[r#"
+                        exclusive 0:2,10 1:6,14
+                        infra 0:0,1,8,9 1:4,5,7,12,13,15
+                        shared 0:3,11
+                    "#]],
+                    _ => expect![[r#"
+                        exclusive 0:2,10 0:3,11
+                        infra 0:0,1,8,9 1:4,5,7,12,13,15
+                        shared 1:6,14
+                    "#]],
+                },
+            );
+        }
+        let elsewhere = ["performance:0,6", "balance_performance:3", "power:1-2,4-5,7"];
+        check(
+            TWO_SOCKETS,
+            "2-3,10-11,6,14",
+            &with_preferences(cut(2, 1, Mode::Packed), &elsewhere),
+            expect![[r#"
+                exclusive 0:0,8 1:6,14
+                infra 0:1,2,9,10 1:4,5,7,12,13,15
+                shared 0:3,11
+                warning: core 0,8 is not isolated, and its pool is for isolated cores; see isolcpus
+            "#]],
+        );
+    }
+
+    #[test]
+    fn without_isolated_cores_preferences_do_not_count() {
+        check(
+            TWO_SOCKETS,
+            "",
+            &with_preferences(cut(3, 1, Mode::Packed), &["performance:0-7"]),
+            expect![[r#"
+                exclusive 0:0,8 0:1,9 0:2,10
+                infra 1:4,5,6,7,12,13,14,15
+                shared 0:3,11
+            "#]],
+        );
+    }
+
+    #[test]
+    fn preferences_that_make_no_pools_are_refused() {
+        let rest = "balance_power:0-1,4-5,7";
+        for (preferences, expected) in [
+            (
+                &["performance:2-3,6,0-1,4-5,7"][..],
+                expect![[r#"
+                    with core power (SST-CP) there must be two or three energy performance preferences among cores, one for each pool; there are: performance
+                "#]],
+            ),
+            (
+                &["performance:2", "balance_performance:3", rest, "power:6"],
+                expect![[r#"
+                    with core power (SST-CP) there must be two or three energy performance preferences among cores, one for each pool; there are: performance, balance_performance, balance_power, power
+                "#]],
+            ),
+            (
+                &["performance:2-3", "balance_performance:6", rest],
+                expect![[r#"
+                    with core power (SST-CP) cores of exclusive are all those with the energy performance preference performance: 2 have it, 1 are requested
+                "#]],
+            ),
+            (
+                &["performance:2", "balance_performance:6", "balance_power:0-1,3-5,7"],
+                expect![[r#"
+                    with core power (SST-CP) cores of shared are all those with the energy performance preference balance_performance: 1 have it, 2 are requested
+                "#]],
+            ),
+            (
+                &["performance:2,6", "balance_power:0-1,3-5,7"],
+                expect![[r#"
+                    with core power (SST-CP) cores of exclusive and shared are all those with the energy performance preference performance: 2 have it, 3 are requested
+                "#]],
+            ),
+            (
+                &["performance:2", "balance_performance:3,6", "64:0-1,4-5,7"],
+                expect![[r#"
+                    with core power (SST-CP) the energy performance preference of a core says its pool, and that of CPU 0 is 64, expected performance, balance_performance, balance_power or power
+                "#]],
+            ),
+            (
+                &["performance:2", "balance_performance:3,6", "balance_power:0-1,5,7"],
+                expect![[r#"
+                    with core power (SST-CP) the energy performance preference of a core says its pool, and that of CPU 4 is not told, expected performance, balance_performance, balance_power or power
+                "#]],
+            ),
+        ] {
+            let division = with_preferences(cut(1, 2, Mode::Packed), preferences);
+            check(TWO_SOCKETS, "2-3,10-11,6,14", &division, expected);
+        }
     }
 
     #[test]
