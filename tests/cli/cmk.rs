@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use bayplan_host::write_snapshot;
 use bayplan_topology::{PolicyFacts, parse_machine};
-use bayplan_types::{CorePower, CpuSet, PowerDomain, SpeedSelect};
+use bayplan_types::{CorePower, CpuSet, PowerCore, PowerDomain, SpeedSelect};
 use expect_test::expect;
 use tempfile::TempDir;
 
@@ -76,9 +76,15 @@ fn a_machine_is_divided_once() {
 /// A machine with two packages of four cores of two threads, three of them isolated, whose power is divided between cores; preferences of CPUs by range.
 fn write_machine(root: &Path, preferences: &[(&str, &str)]) {
     let mut snapshot = parse_machine("pack:2 numa:1 core:4 pu:2 isolated:2-3,10-11,6,14").unwrap();
+    let core = |number: u16| PowerCore {
+        number,
+        cpus: format!("{number},{}", number + 8).parse().unwrap(),
+        clos: Some(0),
+    };
     let domain = PowerDomain {
         name: "0.0".to_owned(),
         core_power: Some(CorePower::Ordered),
+        cores: (0..4).map(core).collect(),
         ..PowerDomain::default()
     };
     snapshot.kernel.has_speed_select = true;

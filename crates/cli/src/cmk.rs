@@ -52,6 +52,9 @@ fn init(config: &NodeConfig, options: &InitOptions) -> anyhow::Result<()> {
     let is_first_release = options.num_dp_cores.is_some() || options.num_cp_cores.is_some();
     // What cores of one kind have in common otherwise may be set for each of them.
     let snapshot = load_snapshot(config, &options.machine, Depth::Cpus)?;
+    if let Some(Err(why)) = &snapshot.kernel.speed_select {
+        errln!("bayplan: warning: whether core power (SST-CP) is on is not known: {why}");
+    }
     let division = Division {
         exclusive: options.num_dp_cores.unwrap_or(options.num_exclusive_cores),
         shared: options.num_cp_cores.unwrap_or(options.num_shared_cores),
