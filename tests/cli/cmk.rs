@@ -73,7 +73,7 @@ fn a_machine_is_divided_once() {
     assert!(texts(&gone)[1].contains("is no directory of CMK"), "{:?}", texts(&gone));
 }
 
-/// A machine with two packages of four cores of two threads, three of them isolated, whose power is divided between cores; preferences of CPUs by range.
+/// A machine with two packages of four cores of two threads, three of them isolated, and core power on; preferences of CPUs by range.
 fn write_machine(root: &Path, preferences: &[(&str, &str)]) {
     let mut snapshot = parse_machine("pack:2 numa:1 core:4 pu:2 isolated:2-3,10-11,6,14").unwrap();
     let core = |number: u16| PowerCore {
