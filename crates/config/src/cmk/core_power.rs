@@ -1,7 +1,7 @@
 //! CMK's pools where power is divided between cores (Speed Select Core Power, SST-CP). In: the energy performance preference of each core. Out: which cores a pool gets.
 //!
 //! Three preferences are the pools exclusive, shared and infra, the one that gets the most power first; of two the first is for exclusive and shared. Cores that are asked for and cores
-//! of a preference must be as many, so that no core of a pool gets less power than another one (CMK 1.5, `cmk init`).
+//! of a preference must be as many, so that no core of a pool gets less power than another one (as CMK's `cmk init` has it).
 
 use bayplan_topology::Snapshot;
 use bayplan_types::{CorePower, CpuId, PowerDomain};
@@ -11,7 +11,7 @@ use super::cores::{Core, DivideError, Division, Parts, Preferences};
 /// That with the most power first (`energy_performance_available_preferences`, Documentation/admin-guide/pm/intel_pstate.rst).
 const ORDER: [&str; 4] = ["performance", "balance_performance", "balance_power", "power"];
 
-/// What a machine says of its cores.
+/// What a machine says of its cores; none where core power is off, or the kernel tells no preference at all.
 ///
 /// # Errors
 /// Base frequency is on, too.

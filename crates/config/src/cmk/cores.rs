@@ -15,7 +15,7 @@ pub enum Mode {
     Spread,
 }
 
-/// Energy performance preferences of CPUs; empty: power is not divided between cores.
+/// Energy performance preferences of CPUs; empty: they do not choose pools.
 pub type Preferences = BTreeMap<CpuId, String>;
 
 /// How a machine is to be cut.
@@ -91,7 +91,7 @@ pub enum DivideError {
     Preferences(String),
     /// Another number of cores has a preference than a pool is to have.
     #[error(
-        "with core power (SST-CP) cores of {pool} are all those with the energy performance preference {preference}: {found} have it, {wanted} are requested"
+        "with core power (SST-CP) cores of {pool} are all those with the energy performance preference {preference}: {found} have it, {wanted} are requested; ask for as many, or change preferences"
     )]
     PreferenceCount {
         /// The pool, or both.

@@ -33,12 +33,12 @@ pub fn divide(
     if isolated_count > 0 && isolated_count < wanted {
         return Err(DivideError::NotEnoughIsolated { isolated: isolated_count, wanted });
     }
-    if isolated_count > wanted {
+    let has_isolated = isolated_count > 0;
+    let by_power = has_isolated && !division.preferences.is_empty();
+    if isolated_count > wanted && !by_power {
         let spare = isolated_count - wanted;
         warnings.push(format!("{spare} isolated cores are in no pool"));
     }
-    let has_isolated = isolated_count > 0;
-    let by_power = has_isolated && !division.preferences.is_empty();
     let Parts { exclusive, shared, mut free } = match by_power {
         true => by_preference(cores, division)?,
         false => by_isolation(cores, has_isolated, division)?,
@@ -300,7 +300,7 @@ mod tests {
         );
     }
 
-    /// Two cores isolated, and preferences of cores by their lowest CPU, as `performance:1-2`.
+    /// Preferences of cores by their lowest CPU, as `performance:1-2`.
     fn with_preferences(division: Division, preferences: &[&str]) -> Division {
         let preferences = preferences.iter().flat_map(|text| {
             let (preference, cpus) = text.split_once(':').unwrap();
@@ -333,6 +333,17 @@ mod tests {
                 },
             );
         }
+        let one_is_infra = ["performance:2,6", "balance_performance:3", "power:0-1,4-5,7"];
+        check(
+            TWO_SOCKETS,
+            "1-3,9-11,6,14",
+            &with_preferences(cut(2, 1, Mode::Packed), &one_is_infra),
+            expect![[r#"
+                exclusive 0:2,10 1:6,14
+                infra 0:0,1,8,9 1:4,5,7,12,13,15
+                shared 0:3,11
+            "#]],
+        );
         let elsewhere = ["performance:0,6", "balance_performance:3", "power:1-2,4-5,7"];
         check(
             TWO_SOCKETS,
@@ -380,19 +391,19 @@ mod tests {
             (
                 &["performance:2-3", "balance_performance:6", rest],
                 expect![[r#"
-                    with core power (SST-CP) cores of exclusive are all those with the energy performance preference performance: 2 have it, 1 are requested
+                    with core power (SST-CP) cores of exclusive are all those with the energy performance preference performance: 2 have it, 1 are requested; ask for as many, or change preferences
                 "#]],
             ),
             (
                 &["performance:2", "balance_performance:6", "balance_power:0-1,3-5,7"],
                 expect![[r#"
-                    with core power (SST-CP) cores of shared are all those with the energy performance preference balance_performance: 1 have it, 2 are requested
+                    with core power (SST-CP) cores of shared are all those with the energy performance preference balance_performance: 1 have it, 2 are requested; ask for as many, or change preferences
                 "#]],
             ),
             (
                 &["performance:2,6", "balance_power:0-1,3-5,7"],
                 expect![[r#"
-                    with core power (SST-CP) cores of exclusive and shared are all those with the energy performance preference performance: 2 have it, 3 are requested
+                    with core power (SST-CP) cores of exclusive and shared are all those with the energy performance preference performance: 2 have it, 3 are requested; ask for as many, or change preferences
                 "#]],
             ),
             (
