@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bayplan_config::cmk::{
-    Division, Pools, describe, divide, node_report, parse_cpu_list, preferences, reclaim,
-    reconcile_report,
+    Division, Pools, describe, divide, node_report, parse_cpu_list, reclaim, reconcile_report,
 };
 use bayplan_host::Depth;
 use bayplan_topology::derive;
@@ -50,20 +49,14 @@ fn path_text(path: &Path) -> Option<&str> {
 /// Makes the directory; one that is there already is good if its pools have as many cores.
 fn init(config: &NodeConfig, options: &InitOptions) -> anyhow::Result<()> {
     let is_first_release = options.num_dp_cores.is_some() || options.num_cp_cores.is_some();
-    // What cores of one kind have in common otherwise may be set for each of them.
-    let snapshot = load_snapshot(config, &options.machine, Depth::Cpus)?;
-    if let Some(Err(why)) = &snapshot.kernel.speed_select {
-        errln!("bayplan: warning: whether core power (SST-CP) is on is not known: {why}");
-    }
     let division = Division {
         exclusive: options.num_dp_cores.unwrap_or(options.num_exclusive_cores),
         shared: options.num_cp_cores.unwrap_or(options.num_shared_cores),
         exclusive_mode: options.exclusive_mode.into(),
         shared_mode: options.shared_mode.into(),
         not_isolated: not_isolated(&options.excl_non_isolcpus)?,
-        preferences: preferences(&snapshot)?,
     };
-    let topology = derive(&snapshot)?;
+    let topology = derive(&load_snapshot(config, &options.machine, Depth::Cores)?)?;
     let (mut pools, warnings) = divide(&topology, topology.isolated(), &division)?;
     if is_first_release {
         pools = as_in_the_first_release(pools);

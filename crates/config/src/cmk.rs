@@ -16,8 +16,7 @@ use std::collections::BTreeMap;
 use bayplan_types::CpuSet;
 
 pub use self::choose::{ChooseError, Wanted, choose};
-pub use self::core_power::preferences;
-pub use self::cores::{DivideError, Division, Mode, Preferences};
+pub use self::cores::{DivideError, Division, Mode};
 pub use self::divide::divide;
 pub use self::layout::{directory, is_stray, parse_cpu_list, render_cpu_list};
 pub use self::show::{Reclaimed, describe, node_report, reclaim, reconcile_report};

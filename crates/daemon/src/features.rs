@@ -10,7 +10,7 @@ use bayplan_enforcement::power::PowerOffer;
 use bayplan_host::kernel::DiskKernel;
 use bayplan_host::{FeatureFacts, read_features, read_power};
 use bayplan_topology::{Level, Topology};
-use bayplan_types::{CorePower, CpuPriority, CpuSet, MemoryKind, PowerDomain};
+use bayplan_types::{CpuPriority, CpuSet, MemoryKind, SpeedSelect};
 use serde::Serialize;
 
 use crate::cpuid_names::cpuid_names;
@@ -152,28 +152,15 @@ fn pstate(facts: &FeatureFacts) -> Attributes {
 
 /// Speed Select Base Frequency: some CPUs have a higher guaranteed frequency than others.
 fn has_base_frequencies(topology: &Topology, power: &PowerOffer) -> bool {
-    match &topology.kernel().speed_select {
-        Some(Ok(facts)) => facts.domains.iter().any(|it| it.is_base_frequency_on),
-        _ => power.has_speed_select && !topology.cpus_of_priority(CpuPriority::High).is_empty(),
+    match topology.kernel().told_speed_select() {
+        Some(facts) => facts.has_base_frequency_on(),
+        None => power.has_speed_select && !topology.cpus_of_priority(CpuPriority::High).is_empty(),
     }
 }
 
-fn power_domains(topology: &Topology) -> &[PowerDomain] {
-    match &topology.kernel().speed_select {
-        Some(Ok(facts)) => &facts.domains,
-        _ => &[],
-    }
-}
-
-/// Speed Select Core Power is on.
-fn divides_power(topology: &Topology) -> bool {
-    let ways = power_domains(topology).iter().filter_map(|it| it.core_power);
-    ways.into_iter().any(|way| way != CorePower::Off)
-}
-
-/// Speed Select Turbo Frequency is on.
-fn has_turbo_frequencies(topology: &Topology) -> bool {
-    power_domains(topology).iter().any(|it| it.is_turbo_frequency_on)
+/// Whether Speed Select says so.
+fn tells(topology: &Topology, is_on: fn(&SpeedSelect) -> bool) -> bool {
+    topology.kernel().told_speed_select().is_some_and(is_on)
 }
 
 fn objects(topology: &Topology, level: Level) -> usize {
@@ -323,8 +310,8 @@ fn own(topology: &Topology, facts: &FeatureFacts, power: &PowerOffer) -> Attribu
         ("cpu-frequency", !power.policies.is_empty()),
         ("uncore-frequency", !power.uncores.is_empty()),
         ("speed-select", power.has_speed_select),
-        ("speed-select-core-power", divides_power(topology)),
-        ("speed-select-turbo-frequency", has_turbo_frequencies(topology)),
+        ("speed-select-core-power", tells(topology, SpeedSelect::divides_power)),
+        ("speed-select-turbo-frequency", tells(topology, SpeedSelect::has_turbo_frequency_on)),
         ("psi", kernel.has_psi),
         ("btf", kernel.has_btf),
         ("cgroup-v2", kernel.controllers.is_some()),

@@ -79,7 +79,7 @@ pub fn derive(snapshot: &Snapshot) -> Result<Topology, DeriveError> {
 
     let kinds = derive_kinds(snapshot, &facts, &online, &mut oddities);
     let policies = derive_policies(&snapshot.policies, &online);
-    let speed_select = snapshot.kernel.speed_select.as_ref().and_then(|it| it.as_ref().ok());
+    let speed_select = snapshot.kernel.told_speed_select();
     let priorities = derive_priorities(&packages_of(&facts), &policies, &kinds, speed_select);
     let devices = derive_devices(&snapshot.devices, &online, &numa.nodes, &mut oddities);
     let dirs: CpuSet = all.keys().copied().collect();

@@ -104,7 +104,8 @@ pub(crate) fn derive_priorities(
             // The most is the worst.
             policy.base.map(|base| u64::MAX - base.0)
         });
-        let by_policy = || by_base.or_else(|| worst_and_others(&inside, preference_rank));
+        let by_policy =
+            || by_base.or_else(|| worst_and_others(&inside, FrequencyPolicy::preference_rank));
         let Priorities { high, low } = by_class.or_else(by_policy).unwrap_or_default();
         all.high.union_with(&high);
         all.low.union_with(&low);
@@ -158,18 +159,6 @@ fn worst_and_others(
         side.union_with(cpus);
     }
     Some(priorities)
-}
-
-/// 0 for performance to 255 for saving power, as in the processor's register
-/// (`Documentation/admin-guide/pm/intel_pstate.rst`, "Energy vs Performance Hints").
-fn preference_rank(policy: &FrequencyPolicy) -> Option<u64> {
-    match policy.preference.as_deref()? {
-        "performance" => Some(0),
-        "balance_performance" | "default" => Some(128),
-        "balance_power" => Some(192),
-        "power" => Some(255),
-        number => number.parse().ok().filter(|number| *number <= 255),
-    }
 }
 
 /// The packages' CPU sets, for [`derive_priorities`].

@@ -248,6 +248,20 @@ pub struct FrequencyPolicy {
     pub preference: Option<String>,
 }
 
+impl FrequencyPolicy {
+    /// 0 for performance to 255 for saving power, as in the processor's register
+    /// (`Documentation/admin-guide/pm/intel_pstate.rst`, "Energy vs Performance Hints"); `None`: there is no preference, or another word.
+    pub fn preference_rank(&self) -> Option<u64> {
+        match self.preference.as_deref()? {
+            "performance" => Some(0),
+            "balance_performance" | "default" => Some(128),
+            "balance_power" => Some(192),
+            "power" => Some(255),
+            number => number.parse().ok().filter(|number| *number <= 255),
+        }
+    }
+}
+
 /// The hardware of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {

@@ -53,6 +53,21 @@ impl SpeedSelect {
         })
     }
 
+    /// Core power (SST-CP) is on in some domain.
+    pub fn divides_power(&self) -> bool {
+        self.domains.iter().any(|it| it.core_power.is_some_and(|way| way != CorePower::Off))
+    }
+
+    /// Base frequency (SST-BF) is on in some domain.
+    pub fn has_base_frequency_on(&self) -> bool {
+        self.domains.iter().any(|it| it.is_base_frequency_on)
+    }
+
+    /// Turbo frequency (SST-TF) is on in some domain.
+    pub fn has_turbo_frequency_on(&self) -> bool {
+        self.domains.iter().any(|it| it.is_turbo_frequency_on)
+    }
+
     /// What could not be read, one line for each reason: `0.1/core_power and 2 more: EIO`.
     pub fn unread_in_words(&self) -> Vec<String> {
         let mut by_reason: BTreeMap<&str, (&str, usize)> = BTreeMap::new();

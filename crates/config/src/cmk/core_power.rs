@@ -3,84 +3,101 @@
 //! Three preferences are the pools exclusive, shared and infra, the one that gets the most power first; of two the first is for exclusive and shared. Cores that are asked for and cores
 //! of a preference must be as many, so that no core of a pool gets less power than another one (as CMK's `cmk init` has it).
 
-use bayplan_topology::Snapshot;
-use bayplan_types::{CorePower, CpuId, PowerDomain};
+use std::collections::BTreeMap;
 
-use super::cores::{Core, DivideError, Division, Parts, Preferences};
+use bayplan_topology::{FrequencyPolicy, Topology};
+use bayplan_types::{CpuId, NoCorePower};
 
-/// That with the most power first (`energy_performance_available_preferences`, Documentation/admin-guide/pm/intel_pstate.rst).
-const ORDER: [&str; 4] = ["performance", "balance_performance", "balance_power", "power"];
+use super::cores::{Core, DivideError, Division, Parts};
 
-/// What a machine says of its cores; none where core power is off, or the kernel tells no preference at all.
+/// Cores that have one preference, as the kernel names it.
+type Group<'a> = (&'a str, Vec<Core>);
+
+/// Whether preferences say which pool a core is in, and what an operator should know of that.
 ///
 /// # Errors
 /// Base frequency is on, too.
-pub fn preferences(snapshot: &Snapshot) -> Result<Preferences, DivideError> {
-    let domains: &[PowerDomain] = match &snapshot.kernel.speed_select {
-        Some(Ok(facts)) => &facts.domains,
-        _ => &[],
-    };
-    let divides = |it: &PowerDomain| it.core_power.is_some_and(|way| way != CorePower::Off);
-    if !domains.iter().any(divides) {
-        return Ok(Preferences::new());
+pub(super) fn chooses_pools(
+    topology: &Topology,
+    warnings: &mut Vec<String>,
+) -> Result<bool, DivideError> {
+    if let Some(why) = unknown(topology) {
+        warnings.push(format!("whether core power (SST-CP) is on is not known: {why}"));
     }
-    if domains.iter().any(|it| it.is_base_frequency_on) {
+    let Some(facts) = topology.kernel().told_speed_select().filter(|it| it.divides_power()) else {
+        return Ok(false);
+    };
+    if facts.has_base_frequency_on() {
         return Err(DivideError::BaseFrequencyAndCorePower);
     }
-    let mut preferences = Preferences::new();
-    for policy in &snapshot.policies {
-        let Some(preference) = &policy.preference else { continue };
-        match &policy.cpus {
-            Some(cpus) => preferences.extend(cpus.iter().map(|cpu| (cpu, preference.clone()))),
-            None => drop(preferences.insert(CpuId(policy.id), preference.clone())),
-        }
+    let has_preferences = topology.policies().iter().any(|it| it.preference.is_some());
+    if !has_preferences {
+        let lacks = "the kernel tells no energy performance preferences, which would say the pools of cores";
+        warnings.push(format!("core power (SST-CP) is on, and {lacks}"));
     }
-    Ok(preferences)
+    Ok(has_preferences)
+}
+
+/// Why it is not known whether core power is on.
+fn unknown(topology: &Topology) -> Option<String> {
+    let facts = match topology.kernel().speed_select.as_ref()? {
+        Ok(facts) => facts,
+        Err(why) => return Some(why.clone()),
+    };
+    facts.domains.iter().find_map(|domain| match facts.core_power_of(domain) {
+        Err(NoCorePower::Unread(why)) => Some(why),
+        _ => None,
+    })
 }
 
 /// Cores by package as they come.
-pub(super) fn by_preference(cores: Vec<Core>, division: &Division) -> Result<Parts, DivideError> {
-    let mut groups: [Vec<Core>; ORDER.len()] = Default::default();
+pub(super) fn by_preference(
+    topology: &Topology,
+    cores: Vec<Core>,
+    division: &Division,
+) -> Result<Parts, DivideError> {
+    let mut groups: BTreeMap<u64, Group<'_>> = BTreeMap::new();
     for core in cores {
-        let rank = rank(&core, &division.preferences)?;
-        groups[rank].push(core);
+        let (rank, preference) = preference(topology, &core)?;
+        groups.entry(rank).or_insert((preference, Vec::new())).1.push(core);
     }
-    let named = ORDER.into_iter().zip(groups);
-    let mut present: Vec<(&str, Vec<Core>)> = named.filter(|(_, it)| !it.is_empty()).collect();
-    let names: Vec<&str> = present.iter().map(|(name, _)| *name).collect();
-    if !(2..=3).contains(&present.len()) {
-        return Err(DivideError::Preferences(names.join(", ")));
-    }
-    let free = present.pop().map(|(_, cores)| cores).unwrap_or_default();
-    let (wanted, others) = (division.exclusive, division.shared);
-    let mut present = present.into_iter();
-    match (present.next(), present.next()) {
-        (Some(exclusive), Some(shared)) => Ok(Parts {
-            exclusive: counted("exclusive", exclusive, wanted)?,
-            shared: counted("shared", shared, others)?,
-            free,
-        }),
-        (both, _) => {
-            let both = both.unwrap_or_default();
-            let mut exclusive = counted("exclusive and shared", both, wanted + others)?;
-            let shared = exclusive.split_off(wanted);
-            Ok(Parts { exclusive, shared, free })
+    let (exclusive, shared) = (division.exclusive, division.shared);
+    let mut groups: Vec<Group<'_>> = groups.into_values().collect();
+    match (groups.len(), groups.pop()) {
+        (2 | 3, Some((_, infra))) => {
+            let mut groups = groups.into_iter();
+            let first = groups.next().unwrap_or_default();
+            let (exclusive, shared) = match groups.next() {
+                Some(second) => {
+                    (counted("exclusive", first, exclusive)?, counted("shared", second, shared)?)
+                }
+                None => {
+                    let mut both = counted("exclusive and shared", first, exclusive + shared)?;
+                    let shared = both.split_off(exclusive);
+                    (both, shared)
+                }
+            };
+            Ok(Parts { exclusive, shared, infra, spare: Vec::new() })
+        }
+        (_, last) => {
+            let names = groups.iter().chain(&last).map(|(name, _)| *name);
+            Err(DivideError::Preferences(names.collect::<Vec<_>>().join(", ")))
         }
     }
 }
 
-/// Where the preference of a core stands; its lowest CPU speaks for it.
-fn rank(core: &Core, preferences: &Preferences) -> Result<usize, DivideError> {
+/// The preference of a core and its rank; its lowest CPU speaks for it.
+fn preference<'a>(topology: &'a Topology, core: &Core) -> Result<(u64, &'a str), DivideError> {
     let cpu = core.cpus.first().unwrap_or(CpuId(0));
-    let found = preferences.get(&cpu).map_or("not told", String::as_str);
-    let rank = ORDER.iter().position(|it| *it == found);
-    rank.ok_or_else(|| DivideError::Preference { cpu, found: found.to_owned() })
+    let policy = topology.policies().iter().find(|it| it.cpus.contains(cpu));
+    let ranked = |it: &'a FrequencyPolicy| Some((it.preference_rank()?, it.preference.as_deref()?));
+    policy.and_then(ranked).ok_or(DivideError::Preference(cpu))
 }
 
 /// As many as are asked for.
 fn counted(
     pool: &'static str,
-    (preference, cores): (&str, Vec<Core>),
+    (preference, cores): Group<'_>,
     wanted: usize,
 ) -> Result<Vec<Core>, DivideError> {
     match cores.len() == wanted {

@@ -1,7 +1,5 @@
 //! The cores of a machine that is to be cut into CMK's pools, how it is to be cut, and why it cannot be.
 
-use std::collections::BTreeMap;
-
 use bayplan_topology::{Level, Topology};
 use bayplan_types::{CpuId, CpuPriority, CpuSet};
 
@@ -14,9 +12,6 @@ pub enum Mode {
     /// One of each package in turn.
     Spread,
 }
-
-/// Energy performance preferences of CPUs; empty: they do not choose pools.
-pub type Preferences = BTreeMap<CpuId, String>;
 
 /// How a machine is to be cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +26,6 @@ pub struct Division {
     pub shared_mode: Mode,
     /// CPUs on cores that are the pool `exclusive-non-isolcpus`; only where others are isolated.
     pub not_isolated: Option<CpuSet>,
-    /// Where power is divided between cores; counts where cores are isolated.
-    pub preferences: Preferences,
 }
 
 /// Why a machine cannot be cut so.
@@ -74,16 +67,11 @@ pub enum DivideError {
         "base frequency (SST-BF) and core power (SST-CP) are both on, and both say which cores are for exclusive; turn one of them off"
     )]
     BaseFrequencyAndCorePower,
-    /// The kernel tells no preference of a core, or one that has no rank.
+    /// The kernel tells no preference of a core, or one that has no rank; the lowest CPU of the core.
     #[error(
-        "with core power (SST-CP) the energy performance preference of a core says its pool, and that of CPU {cpu} is {found}, expected performance, balance_performance, balance_power or power"
+        "with core power (SST-CP) the energy performance preference of a core says its pool, and that of CPU {0} is not known; set one that the kernel takes, such as balance_performance"
     )]
-    Preference {
-        /// The lowest CPU of the core.
-        cpu: CpuId,
-        /// What it has.
-        found: String,
-    },
+    Preference(CpuId),
     /// They are no two or three.
     #[error(
         "with core power (SST-CP) there must be two or three energy performance preferences among cores, one for each pool; there are: {0}"
@@ -115,12 +103,13 @@ pub(super) struct Core {
     pub(super) is_fast: bool,
 }
 
-/// Which cores the first two pools get, and which are left.
+/// Which cores each pool gets.
 pub(super) struct Parts {
     pub(super) exclusive: Vec<Core>,
     pub(super) shared: Vec<Core>,
-    /// In no pool yet.
-    pub(super) free: Vec<Core>,
+    pub(super) infra: Vec<Core>,
+    /// In no pool: isolated, and not needed.
+    pub(super) spare: Vec<Core>,
 }
 
 /// All cores by package, each with its lowest CPU first.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bayplan_topology::Topology;
 use bayplan_types::CpuSet;
 
-use super::core_power::by_preference;
+use super::core_power::{by_preference, chooses_pools};
 use super::cores::{Core, DivideError, Division, Mode, Parts, cores};
 use super::{Pool, Pools, Slot};
 
@@ -34,31 +34,27 @@ pub fn divide(
         return Err(DivideError::NotEnoughIsolated { isolated: isolated_count, wanted });
     }
     let has_isolated = isolated_count > 0;
-    let by_power = has_isolated && !division.preferences.is_empty();
-    if isolated_count > wanted && !by_power {
-        let spare = isolated_count - wanted;
-        warnings.push(format!("{spare} isolated cores are in no pool"));
-    }
-    let Parts { exclusive, shared, mut free } = match by_power {
-        true => by_preference(cores, division)?,
+    let by_power = has_isolated && chooses_pools(topology, &mut warnings)?;
+    let Parts { exclusive, shared, mut infra, spare } = match by_power {
+        true => by_preference(topology, cores, division)?,
         false => by_isolation(cores, has_isolated, division)?,
     };
-    if by_power {
-        let pools = exclusive.iter().chain(&shared);
-        warnings.extend(pools.filter(|core| !core.is_isolated).map(|core| {
-            format!(
-                "core {} is not isolated, and its pool is for isolated cores; see isolcpus",
-                core.cpus
-            )
-        }));
+    if !spare.is_empty() {
+        warnings.push(format!("{} isolated cores are in no pool", spare.len()));
     }
+    let not_their_own =
+        exclusive.iter().chain(&shared).filter(|it| has_isolated && !it.is_isolated);
+    warnings.extend(not_their_own.map(|core| {
+        format!(
+            "core {} is not isolated, and its pool is for isolated cores; see isolcpus",
+            core.cpus
+        )
+    }));
     let mut pools = Pools::default();
     if let (Some(cpus), true) = (&division.not_isolated, has_isolated) {
-        let chosen = not_isolated(&mut free, topology, cpus)?;
+        let chosen = not_isolated(&mut infra, &spare, topology, cpus)?;
         pools.pools.insert("exclusive-non-isolcpus".to_owned(), per_core(&chosen));
     }
-    free.retain(|core| by_power || !core.is_isolated);
-    let infra = free;
     if infra.is_empty() {
         return Err(DivideError::NoInfra);
     }
@@ -82,7 +78,8 @@ fn by_isolation(
     let exclusive = take(&mut free, "exclusive", (wanted, mode), usable, slow)?;
     let (wanted, mode) = (division.shared, division.shared_mode);
     let shared = take(&mut free, "shared", (wanted, mode), usable, any)?;
-    Ok(Parts { exclusive, shared, free })
+    let (spare, infra) = free.into_iter().partition(|core| core.is_isolated);
+    Ok(Parts { exclusive, shared, infra, spare })
 }
 
 /// Takes cores out of those that are free, the `late` ones when there are no others.
@@ -115,9 +112,10 @@ fn take(
     Ok(open)
 }
 
-/// Takes the cores of these CPUs, which must be free and not isolated.
+/// Takes the cores of these CPUs, which must be in no other pool and not isolated.
 fn not_isolated(
-    free: &mut Vec<Core>,
+    infra: &mut Vec<Core>,
+    spare: &[Core],
     topology: &Topology,
     cpus: &CpuSet,
 ) -> Result<Vec<Core>, DivideError> {
@@ -127,15 +125,15 @@ fn not_isolated(
         return refuse(&missing, "they are not on this machine");
     }
     let (chosen, rest): (Vec<Core>, Vec<Core>) =
-        free.drain(..).partition(|core| core.cpus.intersects(cpus));
-    *free = rest;
-    let mut found = CpuSet::new();
-    chosen.iter().for_each(|core| found.union_with(&core.cpus));
-    let taken = cpus.difference(&found);
+        infra.drain(..).partition(|core| core.cpus.intersects(cpus));
+    *infra = rest;
+    let mut taken = cpus.clone();
+    chosen.iter().chain(spare).for_each(|core| taken = taken.difference(&core.cpus));
     if !taken.is_empty() {
         return refuse(&taken, "another pool has them");
     }
-    if let Some(core) = chosen.iter().find(|core| core.is_isolated) {
+    let wanted = chosen.iter().chain(spare).filter(|core| core.cpus.intersects(cpus));
+    if let Some(core) = wanted.into_iter().find(|core| core.is_isolated) {
         return refuse(&core.cpus, "they are isolated");
     }
     Ok(chosen)
@@ -167,18 +165,23 @@ fn per_socket(cores: &[Core]) -> Pool {
 
 #[cfg(test)]
 mod tests {
-    use bayplan_topology::{derive, parse_machine};
+    use bayplan_topology::{PolicyFacts, derive, parse_machine};
+    use bayplan_types::{CorePower, PowerDomain, SpeedSelect};
     use expect_test::{Expect, expect};
 
-    use super::super::{Preferences, directory, render_cpu_list};
+    use super::super::{directory, render_cpu_list};
     use super::*;
 
     /// Cores of pools as `SOCKET:LIST`, or why not.
     fn check(machine: &str, isolated: &str, division: &Division, expected: Expect) {
         let topology = derive(&parse_machine(machine).unwrap()).unwrap();
+        check_topology(&topology, isolated, division, expected);
+    }
+
+    fn check_topology(topology: &Topology, isolated: &str, division: &Division, expected: Expect) {
         let isolated: CpuSet =
             if isolated.is_empty() { CpuSet::new() } else { isolated.parse().unwrap() };
-        let text = match divide(&topology, &isolated, division) {
+        let text = match divide(topology, &isolated, division) {
             Ok((pools, warnings)) => {
                 assert!(!directory(&pools).is_empty());
                 let mut text = String::new();
@@ -206,7 +209,6 @@ mod tests {
             exclusive_mode: mode,
             shared_mode: Mode::Packed,
             not_isolated: None,
-            preferences: Preferences::new(),
         }
     }
 
@@ -300,55 +302,72 @@ mod tests {
         );
     }
 
-    /// Preferences of cores by their lowest CPU, as `performance:1-2`.
-    fn with_preferences(division: Division, preferences: &[&str]) -> Division {
-        let preferences = preferences.iter().flat_map(|text| {
-            let (preference, cpus) = text.split_once(':').unwrap();
-            let cpus: CpuSet = cpus.parse().unwrap();
-            cpus.iter().map(|cpu| (cpu, preference.to_owned())).collect::<Vec<_>>()
-        });
-        Division { preferences: preferences.collect(), ..division }
+    const ISOLATED: &str = "2-3,10-11,6,14";
+
+    /// With core power on, and preferences of cores by their lowest CPU, as `performance:1-2`.
+    fn check_with_core_power(
+        isolated: &str,
+        (exclusive, shared): (usize, usize),
+        preferences: &[&str],
+        expected: Expect,
+    ) {
+        let domain = PowerDomain { core_power: Some(CorePower::Ordered), ..PowerDomain::default() };
+        let facts = SpeedSelect { domains: vec![domain], ..SpeedSelect::default() };
+        check_with_speed_select(isolated, (exclusive, shared), preferences, Ok(facts), expected);
+    }
+
+    fn check_with_speed_select(
+        isolated: &str,
+        (exclusive, shared): (usize, usize),
+        preferences: &[&str],
+        speed_select: Result<SpeedSelect, String>,
+        expected: Expect,
+    ) {
+        let mut snapshot = parse_machine(TWO_SOCKETS).unwrap();
+        snapshot.kernel.speed_select = Some(speed_select);
+        snapshot.policies = preferences
+            .iter()
+            .zip(0..)
+            .map(|(text, id)| {
+                let (preference, cpus) = text.split_once(':').unwrap();
+                PolicyFacts {
+                    id,
+                    cpus: Some(cpus.parse().unwrap()),
+                    preference: Some(preference.to_owned()),
+                    ..PolicyFacts::default()
+                }
+            })
+            .collect();
+        let topology = derive(&snapshot).unwrap();
+        check_topology(&topology, isolated, &cut(exclusive, shared, Mode::Packed), expected);
     }
 
     #[test]
-    fn with_core_power_a_pool_has_the_cores_of_a_preference() {
-        let three = ["performance:2,6", "balance_performance:3", "balance_power:0-1,4-5,7"];
-        let two = ["balance_performance:2-3,6", "power:0-1,4-5,7"];
-        for preferences in [&three[..], &two] {
-            check(
-                TWO_SOCKETS,
-                "2-3,10-11,6,14",
-                &with_preferences(cut(2, 1, Mode::Packed), preferences),
-                match preferences.len() {
-                    3 => expect![[r#"
-                        exclusive 0:2,10 1:6,14
-                        infra 0:0,1,8,9 1:4,5,7,12,13,15
-                        shared 0:3,11
-                    "#]],
-                    _ => expect![[r#"
-                        exclusive 0:2,10 0:3,11
-                        infra 0:0,1,8,9 1:4,5,7,12,13,15
-                        shared 1:6,14
-                    "#]],
-                },
-            );
-        }
-        let one_is_infra = ["performance:2,6", "balance_performance:3", "power:0-1,4-5,7"];
-        check(
-            TWO_SOCKETS,
-            "1-3,9-11,6,14",
-            &with_preferences(cut(2, 1, Mode::Packed), &one_is_infra),
+    fn with_core_power_three_preferences_are_the_pools() {
+        check_with_core_power(
+            ISOLATED,
+            (2, 1),
+            &["performance:2,6", "balance_performance:3", "balance_power:0-1,4-5,7"],
             expect![[r#"
                 exclusive 0:2,10 1:6,14
                 infra 0:0,1,8,9 1:4,5,7,12,13,15
                 shared 0:3,11
             "#]],
         );
-        let elsewhere = ["performance:0,6", "balance_performance:3", "power:1-2,4-5,7"];
-        check(
-            TWO_SOCKETS,
-            "2-3,10-11,6,14",
-            &with_preferences(cut(2, 1, Mode::Packed), &elsewhere),
+        check_with_core_power(
+            "1-3,9-11,6,14",
+            (2, 1),
+            &["performance:2,6", "64:3", "power:0-1,4-5,7"],
+            expect![[r#"
+                exclusive 0:2,10 1:6,14
+                infra 0:0,1,8,9 1:4,5,7,12,13,15
+                shared 0:3,11
+            "#]],
+        );
+        check_with_core_power(
+            ISOLATED,
+            (2, 1),
+            &["performance:0,6", "balance_performance:3", "power:1-2,4-5,7"],
             expect![[r#"
                 exclusive 0:0,8 1:6,14
                 infra 0:1,2,9,10 1:4,5,7,12,13,15
@@ -359,15 +378,92 @@ mod tests {
     }
 
     #[test]
-    fn without_isolated_cores_preferences_do_not_count() {
-        check(
-            TWO_SOCKETS,
+    fn with_core_power_the_first_of_two_preferences_is_for_exclusive_and_shared() {
+        check_with_core_power(
+            ISOLATED,
+            (2, 1),
+            &["balance_performance:2-3,6", "power:0-1,4-5,7"],
+            expect![[r#"
+                exclusive 0:2,10 0:3,11
+                infra 0:0,1,8,9 1:4,5,7,12,13,15
+                shared 1:6,14
+            "#]],
+        );
+    }
+
+    #[test]
+    fn preferences_do_not_count_without_isolated_cores_or_core_power() {
+        check_with_core_power(
             "",
-            &with_preferences(cut(3, 1, Mode::Packed), &["performance:0-7"]),
+            (3, 1),
+            &["performance:0-7"],
             expect![[r#"
                 exclusive 0:0,8 0:1,9 0:2,10
                 infra 1:4,5,6,7,12,13,14,15
                 shared 0:3,11
+            "#]],
+        );
+        check_with_core_power(
+            ISOLATED,
+            (2, 1),
+            &[],
+            expect![[r#"
+                exclusive 0:2,10 0:3,11
+                infra 0:0,1,8,9 1:4,5,7,12,13,15
+                shared 1:6,14
+                warning: core power (SST-CP) is on, and the kernel tells no energy performance preferences, which would say the pools of cores
+            "#]],
+        );
+        let off = PowerDomain { core_power: Some(CorePower::Off), ..PowerDomain::default() };
+        let off = SpeedSelect { domains: vec![off], ..SpeedSelect::default() };
+        check_with_speed_select(
+            ISOLATED,
+            (2, 1),
+            &["performance:0-7"],
+            Ok(off),
+            expect![[r#"
+                exclusive 0:2,10 0:3,11
+                infra 0:0,1,8,9 1:4,5,7,12,13,15
+                shared 1:6,14
+            "#]],
+        );
+    }
+
+    #[test]
+    fn core_power_that_cannot_be_read_is_told() {
+        let domain = PowerDomain { name: "0.0".to_owned(), ..PowerDomain::default() };
+        let unread = [("0.0/core_power".to_owned(), "EIO".to_owned())].into();
+        for facts in [Ok(SpeedSelect { domains: vec![domain], unread }), Err("EIO".to_owned())] {
+            check_with_speed_select(
+                ISOLATED,
+                (2, 1),
+                &["performance:0-7"],
+                facts,
+                expect![[r#"
+                    exclusive 0:2,10 0:3,11
+                    infra 0:0,1,8,9 1:4,5,7,12,13,15
+                    shared 1:6,14
+                    warning: whether core power (SST-CP) is on is not known: EIO
+                "#]],
+            );
+        }
+    }
+
+    #[test]
+    fn core_power_and_base_frequency_are_refused() {
+        let domain = PowerDomain {
+            core_power: Some(CorePower::Proportional),
+            is_base_frequency_on: true,
+            ..PowerDomain::default()
+        };
+        let facts = SpeedSelect { domains: vec![domain], ..SpeedSelect::default() };
+        check_with_speed_select(
+            ISOLATED,
+            (2, 1),
+            &["performance:2-3,6", "power:0-1,4-5,7"],
+            Ok(facts),
+            expect![[r#"
+                base frequency (SST-BF) and core power (SST-CP) are both on, and both say which cores are for exclusive; turn one of them off
             "#]],
         );
     }
@@ -407,20 +503,19 @@ mod tests {
                 "#]],
             ),
             (
-                &["performance:2", "balance_performance:3,6", "64:0-1,4-5,7"],
+                &["performance:2", "balance_performance:3,6", "fast:0-1,4-5,7"],
                 expect![[r#"
-                    with core power (SST-CP) the energy performance preference of a core says its pool, and that of CPU 0 is 64, expected performance, balance_performance, balance_power or power
+                    with core power (SST-CP) the energy performance preference of a core says its pool, and that of CPU 0 is not known; set one that the kernel takes, such as balance_performance
                 "#]],
             ),
             (
                 &["performance:2", "balance_performance:3,6", "balance_power:0-1,5,7"],
                 expect![[r#"
-                    with core power (SST-CP) the energy performance preference of a core says its pool, and that of CPU 4 is not told, expected performance, balance_performance, balance_power or power
+                    with core power (SST-CP) the energy performance preference of a core says its pool, and that of CPU 4 is not known; set one that the kernel takes, such as balance_performance
                 "#]],
             ),
         ] {
-            let division = with_preferences(cut(1, 2, Mode::Packed), preferences);
-            check(TWO_SOCKETS, "2-3,10-11,6,14", &division, expected);
+            check_with_core_power(ISOLATED, (1, 2), preferences, expected);
         }
     }
 

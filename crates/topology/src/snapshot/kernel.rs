@@ -31,6 +31,13 @@ pub struct KernelFacts {
     pub speed_select: Option<Result<SpeedSelect, String>>,
 }
 
+impl KernelFacts {
+    /// What the device of Intel Speed Select says, where it says something.
+    pub fn told_speed_select(&self) -> Option<&SpeedSelect> {
+        self.speed_select.as_ref()?.as_ref().ok()
+    }
+}
+
 /// What the cache and bandwidth control can do (`Documentation/filesystems/resctrl.rst`, "Info directory").
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResctrlFacts {
