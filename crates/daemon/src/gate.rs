@@ -166,10 +166,9 @@ impl Gate {
         if !self.link.unconfirmed.is_for_events() {
             return Ok(());
         }
-        let answer = self.syncer.inbox.ask(Event::Occupancy).await;
-        let Some(Answer::Occupancy(occupancy)) = answer else { return Ok(()) };
-        let own = occupancy.occupants.iter().find(|it| it.runtime_id == container_id);
-        let cpus = own.map(|it| it.exclusive.clone()).unwrap_or_default();
+        let question = Event::ExclusiveCpus(container_id.to_owned());
+        let answer = self.syncer.inbox.ask(question).await;
+        let Some(Answer::ExclusiveCpus(cpus)) = answer else { return Ok(()) };
         let place = Pinning { cpus, ..Pinning::default() };
         self.narrow("", &place).await.map(drop)
     }

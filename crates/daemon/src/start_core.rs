@@ -107,6 +107,7 @@ impl Core {
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
             looks,
+            occupancy: None,
         };
         let writer_task = RuntimeWriter {
             runtime: Arc::clone(&runtime),

@@ -1,10 +1,11 @@
 //! What can happen to the node, and what must be done about it. Values only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bayplan_allocator::ContainerId;
 use bayplan_enforcement::{Plan, Write};
-use bayplan_types::{MilliCpu, Pinning};
+use bayplan_types::{CpuSet, MilliCpu, Pinning};
 use bayplan_workload::{
     Admission, CreateOutcome, NewContainer, Pod, PodFacts, ResizeOutcome, Resources, Ticket,
 };
@@ -117,6 +118,8 @@ pub enum Event {
     Status,
     /// Which containers run where, for what is written beside CPU sets?
     Occupancy,
+    /// Which exclusive CPUs does this container have, by the runtime's id?
+    ExclusiveCpus(String),
     /// Why is this container where it is?
     Explain(String),
 }
@@ -145,6 +148,22 @@ impl Event {
                 | Event::Resize(..)
                 | Event::Resized(..)
                 | Event::Synced(_)
+        )
+    }
+
+    /// It asks only. What is due at this time is done in its step as in any other, and its step tells so.
+    pub fn is_question(&self) -> bool {
+        matches!(
+            self,
+            Event::Ping
+                | Event::Status
+                | Event::Occupancy
+                | Event::ExclusiveCpus(_)
+                | Event::Explain(_)
+                | Event::SyncStarted
+                | Event::PlanMode(_)
+                | Event::PreviewConfig(_)
+                | Event::PreviewStatus(_)
         )
     }
 
@@ -251,7 +270,9 @@ pub enum Answer {
     /// To `Status`.
     Status(Box<Status>),
     /// To `Occupancy`.
-    Occupancy(Box<Occupancy>),
+    Occupancy(Arc<Occupancy>),
+    /// To `ExclusiveCpus`; empty for a container that is not managed.
+    ExclusiveCpus(CpuSet),
     /// To `Starting` and `Turn`: the step after which it is as it is now; `None`: an unmanaged container, or nothing is new.
     Since(Option<u64>),
     /// To `ResizeAsked`: the pod's uid; `None`: nothing is known of the container, or nothing changes.
@@ -300,7 +321,8 @@ pub struct Step {
 }
 
 impl Step {
-    pub(crate) fn new(answer: Answer) -> Step {
+    /// Nothing follows but an answer.
+    pub fn new(answer: Answer) -> Step {
         Step {
             records: Vec::new(),
             history: Vec::new(),

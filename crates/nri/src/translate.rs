@@ -37,6 +37,11 @@ pub fn pod(sandbox: &api::PodSandbox) -> Pod {
     }
 }
 
+/// Whether a component of the path is one of these ids.
+fn is_below(path: &str, ids: [&str; 2]) -> bool {
+    path.split('/').any(|it| !it.is_empty() && ids.contains(&it))
+}
+
 /// A container that is to be created; without an attempt where kubelet's annotation is absent.
 pub fn container(sandbox: &api::PodSandbox, container: &api::Container) -> NewContainer {
     let linux = container.linux.clone().unwrap_or_default();
@@ -52,7 +57,10 @@ pub fn container(sandbox: &api::PodSandbox, container: &api::Container) -> NewCo
         .collect();
     let paths = linux.devices.iter().map(|it| it.path.as_str());
     let cdi = container.cdi_devices.iter().map(|it| it.name.as_str());
-    let volumes = volume_sources(binds.iter().copied(), paths.clone());
+    // Host name, resolver and shared memory, which the runtime adds, are in directories with its ids, and on no disk of their own.
+    let ids = [sandbox.id.as_str(), container.id.as_str()];
+    let of_pod = binds.iter().filter(|(source, _)| !is_below(source, ids));
+    let volumes = volume_sources(of_pod.copied(), paths.clone());
     let asked = linux.resources.as_ref();
     let limits: Vec<_> = asked.into_iter().flat_map(limits).collect();
     let oom_score_adj = linux.oom_score_adj.as_ref().map_or(0, |it| it.value);
@@ -263,6 +271,8 @@ mod tests {
                 mount("bind", "/dev/infiniband/uverbs0", "rw"),
                 mount("bind", "/data", "ro"),
                 mount("bind", "/disk", "rw"),
+                mount("bind", "/run/containerd/sandboxes/s/shm", "rw"),
+                mount("bind", "/run/containers/c1/userdata/secrets", "rw"),
                 mount("tmpfs", "/not", "rw"),
             ],
             cdi_devices: vec![api::CdiDevice { name: "dra.k8s.io/cpu=claim".into() }],
@@ -285,7 +295,7 @@ mod tests {
         assert_eq!(found.huge_pages, [(Bytes(2 << 20), Bytes(4 << 20))].into());
         assert_eq!(found.devices, ["dra.k8s.io/cpu=claim", "/dev/vfio/7", "0000:01:00.0"]);
         assert_eq!(found.mounts, ["/dev/infiniband/uverbs0"]);
-        assert!(found.volumes.contains_key("/disk") && !found.volumes.contains_key("/data"));
+        assert_eq!(found.volumes.into_keys().collect::<Vec<_>>(), ["/disk"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! From decisions to what is turned. In: the proposals that stand. Out: a state that has them, and how that ended, by what the files say afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bayplan_node::event::{Answer, Event};
@@ -65,8 +66,8 @@ impl RebalancerTask {
     pub(super) async fn end_moves(
         &self,
         looker: &mut Looker,
-        occupancy: Box<Occupancy>,
-    ) -> Option<Box<Occupancy>> {
+        occupancy: Arc<Occupancy>,
+    ) -> Option<Arc<Occupancy>> {
         let mut occupancy = occupancy;
         loop {
             let ended = ended_moves(&looker.turned, &occupancy);

@@ -59,7 +59,7 @@ impl RebalancerTask {
         let Answer::Occupancy(occupancy) = self.inbox.ask(Event::Occupancy).await? else {
             return Some(None);
         };
-        Some(occupancy.occupants.into_iter().find(|it| it.id == id))
+        Some(occupancy.occupants.iter().find(|it| it.id == id).cloned())
     }
 
     /// Whether what would come has room now, whatever was promised, and is not too much to be moved at once.

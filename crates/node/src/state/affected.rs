@@ -51,6 +51,7 @@ impl NodeState {
             | Event::Ping
             | Event::Status
             | Event::Occupancy
+            | Event::ExclusiveCpus(_)
             | Event::Explain(_) => None,
             _ => return None,
         };

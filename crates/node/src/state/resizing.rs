@@ -262,8 +262,17 @@ impl NodeState {
         })
     }
 
+    /// What the runtime is about to be asked is compared with.
+    pub(super) fn sync_basis(&self) -> Answer {
+        Answer::SyncBasis {
+            basis: self.steps,
+            known: self.well_known(),
+            placed: self.by_runtime_id.keys().cloned().collect(),
+        }
+    }
+
     /// Containers of which the runtime need not be asked more than whether they live.
-    pub(super) fn well_known(&self) -> BTreeSet<String> {
+    fn well_known(&self) -> BTreeSet<String> {
         let is_doubtful = |runtime_id: &String| {
             let container =
                 self.by_runtime_id.get(runtime_id).and_then(|id| self.containers.get(id));

@@ -1,5 +1,7 @@
 //! The one way in which the state changes: an event is taken, and what follows from it is settled.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::NodeState;
@@ -109,11 +111,7 @@ impl NodeState {
             Event::ConfigTakenBack(config, why) => self.config_taken_back(*config, why, now),
             Event::PreviewConfig(config) => self.preview_config(*config, now),
             Event::PreviewStatus(config) => self.preview_status(*config, now),
-            Event::SyncStarted => Step::new(Answer::SyncBasis {
-                basis: self.steps,
-                known: self.well_known(),
-                placed: self.by_runtime_id.keys().cloned().collect(),
-            }),
+            Event::SyncStarted => Step::new(self.sync_basis()),
             Event::Synced(view) => self.synced(&view, now),
             Event::SetMode(mode) => self.set_mode(mode, now),
             Event::PlanMode(mode) => Step::new(Answer::ModePlan(Box::new(self.plan_mode(mode)))),
@@ -131,7 +129,8 @@ impl NodeState {
             }
             Event::Ping => Step::new(Answer::Done),
             Event::Status => Step::new(Answer::Status(Box::new(self.status()))),
-            Event::Occupancy => Step::new(Answer::Occupancy(Box::new(self.occupancy()))),
+            Event::Occupancy => Step::new(Answer::Occupancy(Arc::new(self.occupancy()))),
+            Event::ExclusiveCpus(id) => Step::new(Answer::ExclusiveCpus(self.exclusive_cpus(&id))),
             Event::Explain(name) => Step::new(Answer::Explanations(self.explain(&name))),
         }
     }

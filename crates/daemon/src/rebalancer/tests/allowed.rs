@@ -142,7 +142,7 @@ impl Node {
         assert!(matches!(answer, Some(Answer::Shifts(_))), "{answer:?}");
     }
 
-    async fn occupancy(&self) -> Box<Occupancy> {
+    async fn occupancy(&self) -> Arc<Occupancy> {
         match self.inbox.ask(Event::Occupancy).await {
             Some(Answer::Occupancy(occupancy)) => occupancy,
             other => panic!("{other:?}"),

@@ -171,7 +171,7 @@ impl Node {
         Node { task, looker, inbox, topology, kernel, stays: Stays::default(), rounds: 0 }
     }
 
-    async fn occupancy(&self) -> Box<Occupancy> {
+    async fn occupancy(&self) -> Arc<Occupancy> {
         match self.inbox.ask(Event::Occupancy).await {
             Some(Answer::Occupancy(occupancy)) => occupancy,
             other => panic!("{other:?}"),

@@ -1,6 +1,7 @@
 //! What holds after each event of a random history, and when everything has ended.
 
 use super::*;
+use crate::occupancy::Occupancy;
 
 impl World {
     pub(super) fn check(&self) -> Result<(), TestCaseError> {
@@ -28,6 +29,7 @@ impl World {
                 prop_assert_eq!(state.by_runtime_id.get(runtime_id), Some(id));
             }
         }
+        self.check_questions()?;
         prop_assert!(state.by_ticket.values().all(|(id, _)| state.containers.contains_key(id)));
         if state.is_draining() {
             let owners = self.owners();
@@ -35,6 +37,25 @@ impl World {
         }
         self.check_out_of_place()?;
         self.check_pinnings()
+    }
+
+    /// A question changes nothing, unless its step says so.
+    fn check_questions(&self) -> Result<(), TestCaseError> {
+        let mut state = self.state.clone();
+        let before = state.occupancy();
+        for it in &before.occupants {
+            prop_assert_eq!(state.exclusive_cpus(&it.runtime_id), it.exclusive.clone());
+        }
+        prop_assert_eq!(state.exclusive_cpus("unknown"), CpuSet::new());
+        for event in [Event::Ping, Event::Status, Event::Occupancy, Event::SyncStarted] {
+            prop_assert!(event.is_question());
+            let step = state.step(event, self.now);
+            if !step.records.is_empty() || !step.plan.is_empty() {
+                return Ok(());
+            }
+        }
+        prop_assert_eq!(Occupancy { step: before.step, ..state.occupancy() }, before);
+        Ok(())
     }
 
     /// What is found pool by pool is what each container by itself says: of those that were told, and of all as if none had been.
