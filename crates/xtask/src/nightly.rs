@@ -206,7 +206,9 @@ fn cluster_parts() -> [Part; 2] {
     [("cluster", "1.34"), ("cluster-newest", "1.37")].map(|(name, release)| {
         let mut cluster = Command::new(cargo());
         cluster.args(["test", "--locked", "-p", "bayplan-tests", "--test", "cluster"]);
-        cluster.args(["--", "--nocapture"]).env("BAYPLAN_KUBERNETES", release);
+        // One test after the other: how soon an agent hears of a pod decides what the scheduler knows.
+        cluster.args(["--", "--nocapture", "--test-threads", "1"]);
+        cluster.env("BAYPLAN_KUBERNETES", release);
         cluster.env("BAYPLAN_CLUSTER", "required").env("BAYPLAN_STORM_PODS", STORM_PODS);
         cluster.env("BAYPLAN_API_AWAY", API_AWAY);
         Part { must_say: "test result: ok. 7 passed", ..Part::new(name, cluster) }
