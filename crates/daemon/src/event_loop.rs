@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bayplan_node::event::{Answer, Event, Note, Step};
 use bayplan_node::history::Entry;
-use bayplan_node::occupancy::Occupancy;
 use bayplan_node::record::Record;
 use bayplan_node::state::NodeState;
 use jiff::Timestamp;
@@ -25,6 +24,7 @@ use crate::health::Health;
 use crate::history_writer::HistoryWriter;
 use crate::inbox::{Envelope, Events, Look, Looks};
 use crate::journal_writer::JournalWriter;
+use crate::known_occupancy::KnownOccupancy;
 use crate::metrics::Metrics;
 use crate::prober::Sightings;
 use crate::runtime_writer::{AfterPlan, Batch};
@@ -57,8 +57,8 @@ pub(crate) struct EventLoop {
     pub(crate) sightings: Sightings,
     /// From HTTP.
     pub(crate) looks: Looks,
-    /// Asked for by all that read counters and kernel files; the same until something happens. `None`: something has.
-    pub(crate) occupancy: Option<Arc<Occupancy>>,
+    /// Asked for by all tasks that read counters and kernel files.
+    pub(crate) occupancy: KnownOccupancy,
 }
 
 impl EventLoop {
@@ -148,20 +148,9 @@ impl EventLoop {
     }
 
     fn step(&mut self, event: Event, now: Timestamp) -> Step {
-        if let (Event::Occupancy, Some(known)) = (&event, &self.occupancy) {
-            return Step::new(Answer::Occupancy(Arc::clone(known)));
-        }
         let is_decision = matches!(event, Event::TryAdmit(..) | Event::TryResize(..));
-        let is_question = event.is_question();
         let started = Instant::now();
-        let step = self.state.step(event, now);
-        // What was due may have been done after the answer was made.
-        let is_as_it_was = is_question && step.records.is_empty() && step.plan.is_empty();
-        self.occupancy = match &step.answer {
-            _ if !is_as_it_was => None,
-            Answer::Occupancy(answered) => Some(Arc::clone(answered)),
-            _ => self.occupancy.take(),
-        };
+        let step = self.occupancy.step(&mut self.state, event, now);
         if is_decision {
             self.metrics.decision_took(started.elapsed());
         }

@@ -30,6 +30,7 @@ mod hotplug;
 mod http_server;
 mod inbox;
 mod journal_writer;
+mod known_occupancy;
 mod live_map;
 mod lookups;
 mod metrics;

@@ -19,6 +19,7 @@ use crate::health::{Health, Part};
 use crate::history_writer::start_history;
 use crate::hotplug::{Ground, Machine};
 use crate::inbox::{Inbox, Looker, inbox, looker};
+use crate::known_occupancy::KnownOccupancy;
 use crate::metrics::Metrics;
 use crate::nri_link::Link;
 use crate::observer::{self, observe};
@@ -107,7 +108,7 @@ impl Core {
             enforcement: enforcement.clone(),
             sightings: sightings.clone(),
             looks,
-            occupancy: None,
+            occupancy: KnownOccupancy::default(),
         };
         let writer_task = RuntimeWriter {
             runtime: Arc::clone(&runtime),

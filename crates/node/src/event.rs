@@ -156,6 +156,8 @@ impl Event {
         matches!(
             self,
             Event::Ping
+                | Event::PoolEnvironment(_)
+                | Event::SchedulingClass(_)
                 | Event::Status
                 | Event::Occupancy
                 | Event::ExclusiveCpus(_)

@@ -271,8 +271,6 @@ mod tests {
                 mount("bind", "/dev/infiniband/uverbs0", "rw"),
                 mount("bind", "/data", "ro"),
                 mount("bind", "/disk", "rw"),
-                mount("bind", "/run/containerd/sandboxes/s/shm", "rw"),
-                mount("bind", "/run/containers/c1/userdata/secrets", "rw"),
                 mount("tmpfs", "/not", "rw"),
             ],
             cdi_devices: vec![api::CdiDevice { name: "dra.k8s.io/cpu=claim".into() }],
@@ -295,7 +293,30 @@ mod tests {
         assert_eq!(found.huge_pages, [(Bytes(2 << 20), Bytes(4 << 20))].into());
         assert_eq!(found.devices, ["dra.k8s.io/cpu=claim", "/dev/vfio/7", "0000:01:00.0"]);
         assert_eq!(found.mounts, ["/dev/infiniband/uverbs0"]);
-        assert_eq!(found.volumes.into_keys().collect::<Vec<_>>(), ["/disk"]);
+        assert!(found.volumes.contains_key("/disk") && !found.volumes.contains_key("/data"));
+    }
+
+    #[test]
+    fn what_the_runtime_mounts_itself_is_no_volume() {
+        let check = |source: &str, is_volume: bool| {
+            let sandbox = api::PodSandbox { id: "5a".into(), ..Default::default() };
+            let mounts = vec![mount("bind", source, "rw")];
+            let created = api::Container { id: "c1".into(), mounts, ..Default::default() };
+            let found = container(&sandbox, &created).volumes;
+            assert_eq!(found.contains_key(source), is_volume, "{source}");
+        };
+        // As containerd and CRI-O have them.
+        check("/var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes/5a/hostname", false);
+        check("/run/containerd/io.containerd.grpc.v1.cri/sandboxes/5a/shm", false);
+        check("/run/containers/storage/overlay-containers/5a/userdata/resolv.conf", false);
+        check("/run/containers/storage/overlay-containers/c1/userdata/run/secrets", false);
+        check("/data/5a-1", true);
+        check("//data", true);
+        // Nothing is below an id that is not told.
+        let mounts = vec![mount("bind", "/data/", "rw")];
+        let created = api::Container { mounts, ..Default::default() };
+        let found = container(&api::PodSandbox::default(), &created).volumes;
+        assert!(found.contains_key("/data/"));
     }
 
     #[test]

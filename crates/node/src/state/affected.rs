@@ -36,23 +36,13 @@ impl NodeState {
             | Event::PodEnded(_)
             | Event::TryAdmit(..)
             | Event::Admit(..)
-            | Event::PoolEnvironment(_)
-            | Event::SchedulingClass(_)
             | Event::CreateEnded(..)
             | Event::Starting(_)
             | Event::Ended(_)
             | Event::Exited(..)
             | Event::HugePagesRead(_)
-            | Event::WritesLanded(_)
-            | Event::SyncStarted
-            | Event::PlanMode(_)
-            | Event::PreviewConfig(_)
-            | Event::PreviewStatus(_)
-            | Event::Ping
-            | Event::Status
-            | Event::Occupancy
-            | Event::ExclusiveCpus(_)
-            | Event::Explain(_) => None,
+            | Event::WritesLanded(_) => None,
+            question if question.is_question() => None,
             _ => return None,
         };
         let (shared, claimed) = (self.ledger.free().clone(), self.claimed.clone());
