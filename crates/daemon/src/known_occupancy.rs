@@ -64,7 +64,7 @@ mod tests {
             (Event::PauseRebalance(true), true),
             (Event::Ended(id()), true),
         ];
-        let mut last = asked(&mut known, &mut state)[0].clone();
+        let mut last = Arc::clone(&asked(&mut known, &mut state)[0]);
         for (event, is_news) in events {
             let what = format!("{event:?}");
             let _step = known.step(&mut state, event, Timestamp::UNIX_EPOCH);
