@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bayplan_nri::api::StateChangeEvent;
 use bayplan_nri::frame::{Connection, Kind};
 use bayplan_nri::ttrpc::Request;
 use bayplan_tests::nri_relay::{Heard, relay};
@@ -16,7 +17,7 @@ pub(crate) struct Tap(Arc<Mutex<Times>>);
 
 #[derive(Default)]
 struct Times {
-    /// Methods and times of requests without an answer, by connection and stream.
+    /// Events and times of requests without an answer, by connection and stream.
     pending: BTreeMap<(u64, u32), (String, Instant)>,
     took: BTreeMap<String, Vec<Duration>>,
 }
@@ -34,7 +35,7 @@ impl Tap {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets what was heard, and gives it: times by method.
+    /// Forgets what was heard, and gives it: times by event.
     pub(crate) fn take(&self) -> BTreeMap<String, Vec<Duration>> {
         std::mem::take(&mut self.times().took)
     }
@@ -54,7 +55,7 @@ impl Tap {
         match message.kind {
             Kind::Request => {
                 if let Ok(request) = Request::decode(message.body.clone()) {
-                    times.pending.insert(key, (request.method, now));
+                    times.pending.insert(key, (event(request), now));
                 }
             }
             Kind::Response => {
@@ -63,5 +64,17 @@ impl Tap {
                 }
             }
         }
+    }
+}
+
+/// The request's method, and the event where that is `StateChange`.
+fn event(request: Request) -> String {
+    let method = request.method;
+    if method != "StateChange" {
+        return method;
+    }
+    match StateChangeEvent::decode(request.payload) {
+        Ok(change) => format!("{method} {}", change.event().as_str_name()),
+        Err(_) => method,
     }
 }
