@@ -146,7 +146,7 @@ impl NodeState {
             && !terms.preserve.cpus
             && !terms.preserve.memory;
         let is_in_place = || {
-            let observed = container.runtime_id.as_ref().and_then(|it| self.observed.get(it));
+            let observed = container.runtime_id.as_ref().and_then(|it| self.told.get(it));
             observed.is_some_and(|it| Some(&it.cpus) == self.pinning(id).map(|it| it.cpus).as_ref())
         };
         // The memory of others that run on its CPUs would stay behind.

@@ -16,7 +16,7 @@ use crate::state::NodeState;
 impl NodeState {
     /// Leaves siblings idle for those that ask for it and were not `known` before.
     pub(crate) fn leave_idle_for_found(&mut self, known: &BTreeSet<ContainerId>, step: &mut Step) {
-        let found = self.containers.keys().copied().filter(|id| !known.contains(id));
+        let found = self.containers.ids().copied().filter(|id| !known.contains(id));
         for id in found.collect::<Vec<_>>() {
             self.leave_idle(id, step);
         }

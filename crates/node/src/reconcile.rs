@@ -68,7 +68,7 @@ impl NodeState {
         self.confirm_doubtful(view, now, &mut step);
         self.release_missing(view, now, &mut step);
         let not_alone = self.not_alone();
-        let known: BTreeSet<ContainerId> = self.containers.keys().copied().collect();
+        let known: BTreeSet<ContainerId> = self.containers.ids().copied().collect();
         // Where no container is to be is known before any is adopted where it runs.
         for is_claiming in [true, false] {
             self.take_over(view, is_claiming, now, &mut step);
@@ -77,9 +77,9 @@ impl NodeState {
         self.leave_idle_for_found(&known, &mut step);
         self.place_unasked(now, &mut step);
         self.note_not_alone(&not_alone, &mut step);
-        self.forget_unstarted(view);
+        self.departed.forget_unstarted(view);
         self.note_known(view, now, &mut step);
-        self.ended.retain(|_, step| *step > view.basis);
+        self.departed.forget_ended(view.basis);
         self.note_kept_files(view, &mut step);
         let is_due = self.compactor.is_due() || self.narrower.is_due();
         if self.is_placing() && is_due && self.is_at_rest() {
@@ -103,12 +103,12 @@ impl NodeState {
             |seen: &Seen| seen.details.as_ref().is_some_and(|it| may_claim(&it.container.pod));
         let alive = view.containers.iter().filter(|(_, seen)| seen.is_alive);
         for (runtime_id, seen) in alive.filter(|(_, seen)| claims(seen) == is_claiming) {
-            match self.by_runtime_id.get(runtime_id).copied() {
+            match self.containers.id_of(runtime_id) {
                 Some(id) => {
                     self.observe(id, runtime_id, seen, view.basis, step);
                     self.observe_resources(id, runtime_id, seen, view.basis, now, step);
                 }
-                None if self.is_over(runtime_id, seen, view.basis) => {}
+                None if self.departed.has(runtime_id, seen, view.basis) => {}
                 None if self.is_superseded(seen, view) || self.is_restored() => {}
                 None => self.adopt_seen(runtime_id, seen, now, step),
             }
@@ -120,8 +120,8 @@ impl NodeState {
         let has_undescribed = view.containers.iter().any(|(runtime_id, seen)| {
             seen.is_alive
                 && seen.details.is_none()
-                && !self.by_runtime_id.contains_key(runtime_id)
-                && !self.is_over(runtime_id, seen, view.basis)
+                && self.containers.id_of(runtime_id).is_none()
+                && !self.departed.has(runtime_id, seen, view.basis)
                 && !self.is_superseded(seen, view)
         });
         let was_partial = self.known.is_partial();
@@ -131,22 +131,6 @@ impl NodeState {
         }
     }
 
-    /// Kubelet has ended it: after the runtime was asked, or before it was ever started.
-    fn is_over(&self, runtime_id: &str, seen: &Seen, basis: u64) -> bool {
-        let is_unstarted = !seen.is_running && self.unstarted.contains(runtime_id);
-        is_unstarted || self.ended.get(runtime_id).is_some_and(|step| *step > basis)
-    }
-
-    /// Those that the runtime no longer lists as created, unless it was asked before they ended.
-    fn forget_unstarted(&mut self, view: &RuntimeView) {
-        let NodeState { unstarted, ended, .. } = self;
-        unstarted.retain(|runtime_id| {
-            let is_newer = ended.get(runtime_id).is_some_and(|step| *step > view.basis);
-            let seen = view.containers.get(runtime_id);
-            is_newer || seen.is_some_and(|seen| seen.is_alive && !seen.is_running)
-        });
-    }
-
     /// Containers with a creation that ended in doubt are there, or they are not.
     fn confirm_doubtful(&mut self, view: &RuntimeView, now: Timestamp, step: &mut Step) {
         let doubtful = self.containers.iter().filter(|(_, container)| {
@@ -154,11 +138,12 @@ impl NodeState {
         });
         let doubtful: Vec<ContainerId> = doubtful.map(|(id, _)| *id).collect();
         for id in doubtful {
-            let Some(container) = self.containers.get_mut(&id) else { continue };
             // A clock that was put back starts the wait anew.
-            container.doubted_at = container.doubted_at.map(|at| at.min(now));
-            let spec = &container.spec;
-            let due = spec.due_id.as_deref();
+            if let Some(container) = self.containers.get_mut(&id) {
+                container.doubted_at = container.doubted_at.map(|at| at.min(now));
+            }
+            let Some(container) = self.containers.get(&id) else { continue };
+            let due = container.spec.due_id.as_deref();
             let doubted_for = container.doubted_at.map(|at| now.duration_since(at));
             let is_at_work = doubted_for.is_some_and(|it| it < self.doubt_grace);
             // Where it was known by which id it would come, its attempt may have been a guess.
@@ -167,10 +152,10 @@ impl NodeState {
                     Some(due) => runtime_id.as_str() == due,
                     None => container.is(&seen.pod_id, &seen.name, seen.attempt),
                 };
-                is_it && seen.is_alive && !self.by_runtime_id.contains_key(*runtime_id)
+                is_it && seen.is_alive && self.containers.id_of(runtime_id).is_none()
             });
             match found {
-                Some((runtime_id, seen)) if self.is_over(runtime_id, seen, view.basis) => {
+                Some((runtime_id, seen)) if self.departed.has(runtime_id, seen, view.basis) => {
                     self.release(id, "stopped or removed", now, step);
                 }
                 Some((runtime_id, _)) => {
@@ -178,7 +163,7 @@ impl NodeState {
                     let created = Change::Created { id, runtime_id: runtime_id.clone(), at: now };
                     self.emit(created, step);
                     // What it was created with is not known for sure: an empty pinning is written over.
-                    self.bind(id, runtime_id, Pinning::default());
+                    self.bind(id, &runtime_id, Pinning::default());
                 }
                 None if is_at_work => step.sync_soon = true,
                 None => self.release(id, "the runtime did not create it", now, step),
@@ -189,7 +174,7 @@ impl NodeState {
     fn release_missing(&mut self, view: &RuntimeView, now: Timestamp, step: &mut Step) {
         let is_alive =
             |runtime_id: &String| view.containers.get(runtime_id).is_some_and(|seen| seen.is_alive);
-        let missing = self.by_runtime_id.iter().filter(|(runtime_id, id)| {
+        let missing = self.containers.by_runtime_id().iter().filter(|(runtime_id, id)| {
             let touched = self.containers.get(id).map_or(0, |container| container.touched);
             touched <= view.basis && !is_alive(runtime_id)
         });
@@ -216,19 +201,10 @@ impl NodeState {
         if container.touched > basis {
             return;
         }
-        let is_unknown = self.observed.get(runtime_id).is_none_or(|seen| seen.cpus.is_empty());
+        let is_unknown = self.told.get(runtime_id).is_none_or(|seen| seen.cpus.is_empty());
         if let Some(details) = seen.details.as_ref().filter(|_| is_unknown) {
-            let found = details.pinning.clone();
             let wanted = self.pinning(id);
-            if wanted.is_some_and(|wanted| wanted.cpus == found.cpus) {
-                // Another has made it right, or what was to change was taken back.
-                self.held.remove(runtime_id);
-            } else if let Some(held) = self.held.get_mut(runtime_id)
-                && !found.cpus.is_empty()
-            {
-                *held = found.clone();
-            }
-            self.observed.insert(runtime_id.to_owned(), found);
+            self.told.note_found(runtime_id, &details.pinning, wanted.as_ref());
             step.forgiven.push(runtime_id.to_owned());
         }
     }
@@ -275,7 +251,7 @@ impl NodeState {
             step.fail("not_adopted", message);
             return;
         };
-        let id = self.take_id();
+        let id = self.containers.take_id();
         self.take_into_group(id, &details.container, &details.pinning.cpus, step);
         let (request, warnings) = self.request(id, &details.container);
         let adopted = match self.adopt_into_group(&request) {
@@ -300,7 +276,7 @@ impl NodeState {
         spec.is_silent = held.is_some_and(|held| held.terms.part == Part::Joined);
         self.insert(id, spec, Some(runtime_id.to_owned()), phase, decision);
         self.note_unasked(id, &request);
-        self.observed.insert(runtime_id.to_owned(), details.pinning.clone());
+        self.told.note(runtime_id, details.pinning.clone());
         self.emit(Change::Adopted { id, found: &details.pinning, how }, step);
     }
 
@@ -344,7 +320,7 @@ impl NodeState {
                 .allocation(*id)
                 .is_some_and(|held| held.exclusive.union(&held.idle).intersects(cpus))
         };
-        let holders: Vec<ContainerId> = self.containers.keys().copied().filter(holds).collect();
+        let holders: Vec<ContainerId> = self.containers.ids().copied().filter(holds).collect();
         if holders.is_empty() || !holders.iter().all(|id| self.known.is_provisional(*id)) {
             return false;
         }

@@ -127,7 +127,7 @@ impl NodeState {
 
     /// Where all containers are, in the journal's words.
     pub(crate) fn forms(&self) -> Vec<(ContainerId, AllocationForm)> {
-        let ids = self.containers.keys();
+        let ids = self.containers.ids();
         ids.filter_map(|id| Some((*id, self.place(*id)?))).collect()
     }
 
@@ -182,7 +182,7 @@ impl NodeState {
         if self.place(id)? == *had {
             return None;
         }
-        let told = container.runtime_id.as_ref().and_then(|it| self.observed.get(it));
+        let told = container.runtime_id.as_ref().and_then(|it| self.told.get(it));
         let before = had.place(told.map(|it| it.cpus.to_string()).unwrap_or_default());
         Some(Change::PlacedAnew { id, by, before, why: container.decision.outcome.clone() })
     }

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use crate::claims::shown_cpus;
 use crate::container::{Container, Phase};
+use crate::departed::Departed;
 use crate::event::{Answer, Step};
 use crate::record::{AllocationForm, Elsewhere, Live, PlacedRecord};
 use crate::state::NodeState;
@@ -22,13 +23,13 @@ impl NodeState {
     /// Takes over what a journal says was live. What the runtime has to say about all of them is for the first sync.
     pub fn restore(&mut self, live: Live, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
-        self.skip_ids_below(live.next_id);
+        self.containers.skip_ids_below(live.next_id);
         if let Some((mode, since)) = live.mode {
             (self.mode, self.mode_since) = (mode, Some(since));
         }
         self.is_rebalance_paused = live.is_rebalance_paused;
         let held = live.held();
-        self.unstarted = live.unstarted;
+        self.departed = Departed::with_unstarted(live.unstarted);
         let before = live.fingerprint.filter(|before| *before != self.fingerprint);
         let owned: Vec<(ContainerId, CpuSet)> =
             live.containers.iter().map(|(id, it)| (*id, it.allocation.taken())).collect();

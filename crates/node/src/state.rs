@@ -10,7 +10,7 @@
 //!                                 └─ not found by sync ─▶ (released)
 //! ```
 //!
-//! `observed` holds what every container was last told; a write counts as done when it is planned, and is forgotten when it fails,
+//! `told` holds what every container was last told; a write counts as done when it is planned, and is forgotten when it fails,
 //! so that the next plan repeats it.
 
 mod admission;
@@ -53,20 +53,21 @@ mod zones;
 
 pub use zones::{NodeZones, PodCpus};
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Ledger, Pools};
-use bayplan_enforcement::ObservedState;
 use bayplan_topology::Device;
-use bayplan_types::{CpuSet, Pinning};
-use bayplan_workload::{RequestRules, Ticket};
+use bayplan_types::CpuSet;
+use bayplan_workload::RequestRules;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::colocation::Colocation;
 use crate::compactor::Compactor;
 use crate::container::Container;
+use crate::containers::Containers;
 use crate::decision::Gone;
+use crate::departed::Departed;
 use crate::earlier::Earlier;
 use crate::groups::Groups;
 use crate::known::Known;
@@ -75,6 +76,7 @@ use crate::narrowing::Narrower;
 use crate::resources_file::Tellings;
 use crate::sent::Sent;
 use crate::settings::{CompactionConfig, OnNoCapacity};
+use crate::told::Told;
 use crate::turned::Turned;
 use crate::vectors::VectorWorkloads;
 
@@ -103,26 +105,12 @@ pub struct NodeState {
     pub(crate) origin: Origin,
     /// Those of the machine.
     pub(crate) devices: Arc<[Device]>,
-    pub(crate) containers: BTreeMap<ContainerId, Container>,
-    /// Creations under way, and what each was told.
-    by_ticket: BTreeMap<Ticket, (ContainerId, Pinning)>,
-    pub(crate) by_runtime_id: BTreeMap<String, ContainerId>,
-    /// Runtime ids of what ended, with the step; a view of the runtime that is older must not bring them back.
-    pub(crate) ended: BTreeMap<String, u64>,
-    /// Runtime ids of what kubelet has ended without ever starting it. Containerd does nothing to stop such a container and lists it as
-    /// created until it is removed; it will not be started.
-    pub(crate) unstarted: BTreeSet<String>,
-    pub(crate) observed: ObservedState,
-    /// Since the last plan nothing has happened that may have moved a container, so that each is where it was told to be.
-    is_all_told: bool,
-    /// What each container had before it was told what it was told last, by the runtime's id.
-    before: ObservedState,
-    /// What those have of which the last update failed: not what they were told.
-    pub(crate) held: ObservedState,
+    pub(crate) containers: Containers,
+    pub(crate) departed: Departed,
+    pub(crate) told: Told,
     /// Pods of which a container has ended, or that have another figure, by [`Owner::pod`](bayplan_allocator::Owner::pod); none between two steps.
     unsettled: BTreeSet<u64>,
     history: VecDeque<Gone>,
-    next_id: u64,
     pub(crate) steps: u64,
     /// How long a creation in doubt keeps its place although the runtime does not list it: it may still be at work.
     pub(crate) doubt_grace: SignedDuration,
@@ -159,18 +147,11 @@ impl NodeState {
             fingerprint,
             origin: Origin::default(),
             devices: Arc::default(),
-            containers: BTreeMap::new(),
-            by_ticket: BTreeMap::new(),
-            by_runtime_id: BTreeMap::new(),
-            ended: BTreeMap::new(),
-            unstarted: BTreeSet::new(),
-            observed: ObservedState::new(),
-            is_all_told: false,
-            before: ObservedState::new(),
-            held: ObservedState::new(),
+            containers: Containers::default(),
+            departed: Departed::default(),
+            told: Told::default(),
             unsettled: BTreeSet::new(),
             history: VecDeque::new(),
-            next_id: 0,
             steps: 0,
             doubt_grace: SignedDuration::ZERO,
             compactor: Compactor::new(CompactionConfig::default()),
@@ -236,18 +217,7 @@ impl NodeState {
 
     /// The cgroup around the pod of the container that the runtime calls this, as kubelet named it.
     pub fn cgroup_parent(&self, runtime_id: &str) -> Option<&str> {
-        let container = self.containers.get(self.by_runtime_id.get(runtime_id)?)?;
-        Some(&container.spec.pod.cgroup_parent)
-    }
-
-    pub(crate) fn take_id(&mut self) -> ContainerId {
-        let id = ContainerId(self.next_id);
-        self.next_id += 1;
-        id
-    }
-
-    pub(crate) fn skip_ids_below(&mut self, next_id: u64) {
-        self.next_id = self.next_id.max(next_id);
+        Some(&self.containers.named(runtime_id)?.spec.pod.cgroup_parent)
     }
 
     fn remember(&mut self, gone: Gone) {

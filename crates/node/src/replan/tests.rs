@@ -133,10 +133,10 @@ impl Node {
                     assert_eq!(live.fingerprint.as_ref(), Some(&fingerprint));
                 }
                 let again = fresh(pools, fingerprint, &self.namespaces);
-                let observed = std::mem::replace(&mut self.state, again).observed;
+                let told = std::mem::replace(&mut self.state, again).told;
                 let step = self.state.restore(live, Timestamp::UNIX_EPOCH);
                 // As the first sync finds it.
-                self.state.observed = observed;
+                self.state.told = told;
                 let is_same = *self.state.ledger.holdings() == before;
                 if words[0] == "restart" {
                     return format!("> restart: same {is_same}\n{}", notes(&step));

@@ -55,7 +55,7 @@ impl NodeState {
         }
         let mut step = Step::new(Answer::Done);
         self.release_earlier(&spec, now, &mut step);
-        let id = self.take_id();
+        let id = self.containers.take_id();
         let way = self.make_way(id, &mut spec, now, &mut step);
         let fitted = match self.fit_newcomer(id, &spec, &CpuSet::new()) {
             Ok(fitted) => fitted,
@@ -65,7 +65,7 @@ impl NodeState {
             }
         };
         let admitted = self.admit_new(ticket, id, spec, is_final, now);
-        match (self.containers.contains_key(&id), fitted) {
+        match (self.containers.contains(&id), fitted) {
             (true, fitted) => {
                 // Others of its pod may have made room for it after that once more.
                 NodeState::keep(way, &mut step);
@@ -237,7 +237,7 @@ impl NodeState {
     /// Answers a creation once the others have let go, which for a retry may still be under way.
     pub(super) fn tell(&mut self, ticket: Ticket, id: ContainerId, step: &mut Step) {
         let told = self.pinning(id);
-        self.by_ticket.insert(ticket, (id, told.clone().unwrap_or_default()));
+        self.containers.begin_creation(ticket, id, told.clone().unwrap_or_default());
         step.answer = Answer::Admission(told.map_or(Admission::PassThrough, Admission::Place));
         step.answers_after_plan = true;
     }
@@ -250,9 +250,6 @@ impl NodeState {
         phase: Phase,
         decision: Decision,
     ) {
-        if let Some(runtime_id) = &runtime_id {
-            self.by_runtime_id.insert(runtime_id.clone(), id);
-        }
         let claim = self.claim_of(id, &spec);
         spec.keeps_chosen = !claim.cpus.is_empty();
         let container = Container {

@@ -18,12 +18,12 @@ impl NodeState {
         now: Timestamp,
     ) -> Step {
         let mut step = Step::new(Answer::Done);
-        let Some((id, told)) = self.by_ticket.remove(&ticket) else {
+        let Some((id, told)) = self.containers.end_creation(ticket) else {
             // Passed through without a decision: whatever came of it is found by asking the runtime.
             step.sync_soon = !matches!(outcome, CreateOutcome::Failed);
             return step;
         };
-        let is_retried = self.by_ticket.values().any(|(other, _)| *other == id);
+        let is_retried = self.containers.being_created().any(|other| other == id);
         let Some(container) = self.containers.get_mut(&id) else { return step };
         container.touched = self.steps;
         let has_doubt = container.has_doubt;
@@ -39,7 +39,7 @@ impl NodeState {
                 // After a doubt the runtime may answer with the container of an earlier call, which was told something else.
                 let is_told = pinned && !is_moved && !has_doubt;
                 let told = if is_told { told } else { Pinning::default() };
-                self.bind(id, runtime_id.clone(), told);
+                self.bind(id, &runtime_id, told);
                 self.emit(Change::Created { id, runtime_id, at: now }, &mut step);
             }
             // Another creation of the same container has succeeded.
@@ -67,21 +67,18 @@ impl NodeState {
         now: Timestamp,
         step: &mut Step,
     ) -> bool {
-        let other = self.by_runtime_id.get(runtime_id).copied().filter(|other| *other != id);
+        let other = self.containers.id_of(runtime_id).filter(|other| *other != id);
         if let Some(other) = other {
             self.release(other, "another creation made it", now, step);
-            self.ended.remove(runtime_id);
+            self.departed.note_there(runtime_id);
         }
         other.is_some()
     }
 
-    pub(crate) fn bind(&mut self, id: ContainerId, runtime_id: String, told: Pinning) {
-        if let Some(container) = self.containers.get_mut(&id) {
-            container.phase = Phase::Created;
-            container.runtime_id = Some(runtime_id.clone());
-            self.unstarted.remove(&runtime_id);
-            self.observed.insert(runtime_id.clone(), told);
-            self.by_runtime_id.insert(runtime_id, id);
+    pub(crate) fn bind(&mut self, id: ContainerId, runtime_id: &str, told: Pinning) {
+        if self.containers.bind(id, runtime_id) {
+            self.departed.note_startable(runtime_id);
+            self.told.note(runtime_id, told);
         }
     }
 }

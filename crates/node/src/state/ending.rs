@@ -12,13 +12,13 @@ use crate::event::{Answer, Step};
 impl NodeState {
     pub(super) fn ended(&mut self, runtime_id: &str, why: &str, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
-        match self.by_runtime_id.get(runtime_id).copied() {
+        match self.containers.id_of(runtime_id) {
             Some(id) => self.end(id, why, now, &mut step),
             None => {
-                self.ended.insert(runtime_id.to_owned(), self.steps);
+                self.departed.note_ended(runtime_id, self.steps);
                 // It may be what a creation without an answer has made.
                 let is_anybodys = self.containers.values().any(|it| it.runtime_id.is_none());
-                if is_anybodys && self.unstarted.insert(runtime_id.to_owned()) {
+                if is_anybodys && self.departed.note_unstarted(runtime_id) {
                     let runtime_id = runtime_id.to_owned();
                     self.emit(Change::Unstarted { runtime_id }, &mut step);
                 }
@@ -31,7 +31,7 @@ impl NodeState {
     pub(super) fn end(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
         let unstarted = self.containers.get(&id).filter(|it| it.phase == Phase::Created);
         if let Some(runtime_id) = unstarted.and_then(|it| it.runtime_id.clone()) {
-            self.unstarted.insert(runtime_id.clone());
+            self.departed.note_unstarted(&runtime_id);
             self.emit(Change::Unstarted { runtime_id }, step);
         }
         self.release(id, why, now, step);
@@ -40,7 +40,7 @@ impl NodeState {
     pub(crate) fn release(&mut self, id: ContainerId, why: &str, now: Timestamp, step: &mut Step) {
         let (names, before) = (self.names_of(id), self.place_now(id));
         self.refusals_over(id, "has no container any more", step);
-        let Some((names, container)) = names.zip(self.containers.remove(&id)) else { return };
+        let Some((names, container)) = names.zip(self.containers.remove(id)) else { return };
         let heir = self.heir_of(id);
         self.ledger.release(id);
         self.leave_group(id);
@@ -48,13 +48,9 @@ impl NodeState {
             self.emit(Change::Amended(heir), step);
         }
         self.unsettle(&container.spec);
-        self.by_ticket.retain(|_, (other, _)| *other != id);
         if let Some(runtime_id) = &container.runtime_id {
-            self.by_runtime_id.remove(runtime_id);
-            self.observed.remove(runtime_id);
-            self.before.remove(runtime_id);
-            self.held.remove(runtime_id);
-            self.ended.insert(runtime_id.clone(), self.steps);
+            self.told.remove(runtime_id);
+            self.departed.note_ended(runtime_id, self.steps);
             step.forgiven.push(runtime_id.clone());
         }
         self.emit(Change::Released { id, names, before, why, at: now }, step);

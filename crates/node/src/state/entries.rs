@@ -42,7 +42,7 @@ impl NodeState {
     /// Where it was, with CPUs and memory nodes as far as it was told of any.
     pub(crate) fn place_before(&self, id: ContainerId, held: &Allocation) -> Place {
         let runtime_id = self.containers.get(&id).and_then(|it| it.runtime_id.as_ref());
-        let told = runtime_id.and_then(|it| self.observed.get(it)).cloned();
+        let told = runtime_id.and_then(|it| self.told.get(it)).cloned();
         self.place_of(held, told.unwrap_or_default())
     }
 
@@ -204,7 +204,7 @@ impl NodeState {
             config: self.origin.config.as_ref().to_owned(),
             mode: self.mode(),
             reserved: Some(self.machine.reserved().to_string()),
-            live: self.containers.keys().map(|id| id.0).collect(),
+            live: self.containers.ids().map(|id| id.0).collect(),
             groups: self.groups.instances.iter().map(|(id, it)| GroupForm::new(*id, it)).collect(),
             is_taken_back: false,
         };

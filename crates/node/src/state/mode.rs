@@ -52,7 +52,7 @@ impl NodeState {
     pub(crate) fn plan_mode(&self, to: Mode) -> ModePlan {
         let mut after = self.clone();
         after.mode = to;
-        let changes = self.by_runtime_id.values().filter_map(|id| {
+        let changes = self.containers.by_runtime_id().values().filter_map(|id| {
             let (old, new) = (self.pinning(*id)?, after.pinning(*id)?);
             (old != new).then(|| PinningChange {
                 container: self.full_name_of(*id),
@@ -112,7 +112,7 @@ impl NodeState {
     /// where it runs when bayplan places again.
     pub(crate) fn pass_resize(&mut self, id: &str, update: Resources, now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Admission(Admission::PassThrough));
-        let Some(id) = self.by_runtime_id.get(id).copied() else { return step };
+        let Some(id) = self.containers.id_of(id) else { return step };
         let Some(container) = self.containers.get(&id) else { return step };
         let now_asked = container.spec.resources;
         if now_asked.updated_by(update) != now_asked {
@@ -124,7 +124,7 @@ impl NodeState {
     /// Compares where every container runs with where it should. Those that are elsewhere are written again, and named.
     pub(crate) fn read_back(&mut self, view: &RuntimeView) -> Step {
         let mut found = Vec::new();
-        for (runtime_id, id) in &self.by_runtime_id {
+        for (runtime_id, id) in self.containers.by_runtime_id() {
             let (Some(seen), Some(wanted)) = (view.containers.get(runtime_id), self.pinning(*id))
             else {
                 continue;
@@ -139,7 +139,7 @@ impl NodeState {
                     let Some(why) = self.differs(&details.pinning, &wanted) else { continue };
                     // Else it is as new as the view, or a write has failed since.
                     if touched <= view.basis {
-                        self.observed.insert(runtime_id.clone(), details.pinning.clone());
+                        self.told.note(runtime_id, details.pinning.clone());
                     }
                     why
                 }

@@ -56,8 +56,8 @@ impl NodeState {
 
     /// The exclusive CPUs of one container, by the runtime's id; none where it is not managed.
     pub(super) fn exclusive_cpus(&self, runtime_id: &str) -> CpuSet {
-        let id = self.by_runtime_id.get(runtime_id);
-        let held = id.and_then(|id| self.ledger.allocation(*id));
+        let id = self.containers.id_of(runtime_id);
+        let held = id.and_then(|id| self.ledger.allocation(id));
         held.map(|it| it.exclusive.clone()).unwrap_or_default()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bayplan_allocator::{Allocation, ContainerId};
-use bayplan_enforcement::{DesiredState, ObservedState, is_in_place, plan_pinnings};
+use bayplan_enforcement::{DesiredState, is_in_place};
 use bayplan_types::{CpuSet, Pinning, QosClass};
 
 use super::NodeState;
@@ -34,16 +34,9 @@ impl NodeState {
             None => self.all_out_of_place(),
         };
         debug_assert_eq!(wanted, self.all_out_of_place());
-        step.plan = plan_pinnings(&wanted, &self.observed);
-        self.is_all_told = true;
+        step.plan = self.told.plan(&wanted);
         for write in &step.plan.writes {
             self.note_rewritten(&write.container);
-            // After a failure, and until an update succeeds, that is what it had before the first that failed.
-            let had = self.held.get(&write.container).or(write.old.as_ref());
-            if let Some(had) = had.filter(|had| !had.cpus.is_empty()) {
-                put(&mut self.before, &write.container, had);
-            }
-            put(&mut self.observed, &write.container, &write.new);
         }
     }
 
@@ -51,9 +44,9 @@ impl NodeState {
     ///
     /// Most containers share the CPUs of a few pools: what a pool shares is found once.
     pub(crate) fn out_of_place(&self) -> impl Iterator<Item = (&String, Pinning)> {
-        let mut told = self.observed.iter().peekable();
+        let mut told = self.told.last().iter().peekable();
         let mut shared = BTreeMap::new();
-        self.by_runtime_id.iter().filter_map(move |(runtime_id, id)| {
+        self.containers.by_runtime_id().iter().filter_map(move |(runtime_id, id)| {
             // Both are in the order of the runtime's ids.
             while told.next_if(|(other, _)| *other < runtime_id).is_some() {}
             let told = told.next_if(|(other, _)| *other == runtime_id).map(|(_, told)| told);
@@ -74,8 +67,8 @@ impl NodeState {
 
     pub(crate) fn are_all_in_place(&self) -> bool {
         let is_none_out = || self.out_of_place().next().is_none();
-        debug_assert!(!self.is_all_told || is_none_out());
-        self.is_all_told || is_none_out()
+        debug_assert!(!self.told.is_current() || is_none_out());
+        self.told.is_current() || is_none_out()
     }
 
     fn all_out_of_place(&self) -> DesiredState {
@@ -83,8 +76,8 @@ impl NodeState {
     }
 
     fn if_out_of_place(&self, runtime_id: &str) -> Option<(String, Pinning)> {
-        let wanted = self.pinning(*self.by_runtime_id.get(runtime_id)?)?;
-        let is_told = is_in_place(self.observed.get(runtime_id), &wanted);
+        let wanted = self.pinning(self.containers.id_of(runtime_id)?)?;
+        let is_told = is_in_place(self.told.get(runtime_id), &wanted);
         (!is_told).then(|| (runtime_id.to_owned(), wanted))
     }
 
@@ -116,14 +109,5 @@ impl NodeState {
         let cpus = (!preserve.cpus || is_pinned).then_some(cpus);
         let mems = (!preserve.memory).then_some(mems);
         Some(Pinning { cpus: cpus.unwrap_or_default(), mems: mems.unwrap_or_default() })
-    }
-}
-
-fn put(state: &mut ObservedState, container: &str, pinning: &Pinning) {
-    match state.get_mut(container) {
-        Some(known) => known.clone_from(pinning),
-        None => {
-            state.insert(container.to_owned(), pinning.clone());
-        }
     }
 }

@@ -144,7 +144,7 @@ impl NodeState {
                 (held.exclusive.to_string(), pinning.cpus.to_string(), pinning.mems.to_string());
             Some((*id, texts))
         };
-        self.containers.keys().filter_map(place).collect()
+        self.containers.ids().filter_map(place).collect()
     }
 
     /// Containers that are no longer where they were.

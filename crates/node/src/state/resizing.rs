@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bayplan_allocator::{Allocation, ContainerId, Ledger, Previous, Request, offer, spare_cpus};
-use bayplan_types::{CpuSet, Pinning};
+use bayplan_types::CpuSet;
 use bayplan_workload::silent::says_memory;
 use bayplan_workload::{Admission, NewContainer, ResizeOutcome, Resources, updated_resources};
 use jiff::Timestamp;
@@ -36,7 +36,7 @@ impl NodeState {
         is_final: bool,
         now: Timestamp,
     ) -> Step {
-        let known = self.by_runtime_id.get(runtime_id).copied();
+        let known = self.containers.id_of(runtime_id);
         let member = known.and_then(|id| Some((id, Arc::clone(&self.containers.get(&id)?.spec))));
         let Some((id, before)) = member.filter(|(id, _)| self.groups.members.contains_key(id))
         else {
@@ -110,11 +110,10 @@ impl NodeState {
         update: Resources,
         now: Timestamp,
     ) -> Option<String> {
-        let id = self.by_runtime_id.get(runtime_id)?;
-        let spec = Arc::clone(&self.containers.get(id)?.spec);
+        let spec = Arc::clone(&self.containers.named(runtime_id)?.spec);
         let changes = self.updated_resources(&spec, update) != spec.resources;
         let uid = Some(spec.pod.uid.clone()).filter(|uid| changes && !uid.is_empty());
-        let container = self.containers.get_mut(id)?;
+        let container = self.containers.named_mut(runtime_id)?;
         container.asked = uid.is_some().then_some(AskedResize { at: now, is_told: false });
         uid
     }
@@ -128,7 +127,7 @@ impl NodeState {
     ) -> Step {
         let update = resize.update();
         let mut step = Step::new(Answer::Admission(Admission::PassThrough));
-        let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
+        let Some(id) = self.containers.id_of(runtime_id) else { return step };
         let Some(container) = self.containers.get(&id) else { return step };
         let mut spec = NewContainer::clone(&container.spec);
         spec.resources = self.wanted(&container.spec, resize);
@@ -219,7 +218,7 @@ impl NodeState {
         now: Timestamp,
     ) -> Step {
         let mut step = Step::new(Answer::Done);
-        let Some(id) = self.by_runtime_id.get(runtime_id).copied() else { return step };
+        let Some(id) = self.containers.id_of(runtime_id) else { return step };
         let Some(container) = self.containers.get_mut(&id) else { return step };
         let (ended, undo) = (container.update.take(), container.undo.take());
         let rest = ended.clone().map(|it| UpdatesUnderWay { count: it.count - 1, ..it });
@@ -246,7 +245,7 @@ impl NodeState {
         }
         let carried = ended.filter(|it| !it.overlap).map(|it| it.told);
         if carried != self.pinning(id) || outcome != ResizeOutcome::Done {
-            self.observed.insert(runtime_id.to_owned(), Pinning::default());
+            self.told.doubt(runtime_id);
             step.answers_after_plan = true;
         }
         step
@@ -267,18 +266,17 @@ impl NodeState {
         Answer::SyncBasis {
             basis: self.steps,
             known: self.well_known(),
-            placed: self.by_runtime_id.keys().cloned().collect(),
+            placed: self.containers.by_runtime_id().keys().cloned().collect(),
         }
     }
 
     /// Containers of which the runtime need not be asked more than whether they live.
     fn well_known(&self) -> BTreeSet<String> {
         let is_doubtful = |runtime_id: &String| {
-            let container =
-                self.by_runtime_id.get(runtime_id).and_then(|id| self.containers.get(id));
+            let container = self.containers.named(runtime_id);
             container.and_then(|it| it.undo.as_ref()).is_some_and(|it| it.doubted_at.is_some())
         };
-        self.observed.keys().filter(|id| !is_doubtful(id)).cloned().collect()
+        self.told.last().keys().filter(|id| !is_doubtful(id)).cloned().collect()
     }
 
     /// A resize that ended in doubt was made, or not, by what the runtime says of the container's resources now.
@@ -312,7 +310,7 @@ impl NodeState {
             return;
         }
         self.go_back(id, runtime_id, undo, now, step);
-        self.observed.insert(runtime_id.to_owned(), Pinning::default());
+        self.told.doubt(runtime_id);
     }
 
     /// The runtime has not made the resize: the container is resized to what it had. Where there is no room for that any more, it shares.

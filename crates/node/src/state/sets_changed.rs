@@ -14,10 +14,10 @@ impl NodeState {
     pub(super) fn sets_changed(&mut self, basis: u64, found: BTreeMap<String, Pinning>) -> Step {
         let mut step = Step::new(Answer::Done);
         for (runtime_id, found) in found {
-            let Some(id) = self.by_runtime_id.get(&runtime_id).copied() else { continue };
+            let Some(id) = self.containers.id_of(&runtime_id) else { continue };
             let Some(container) = self.containers.get(&id) else { continue };
             // A write that has failed is no other's doing, and is repeated anyway.
-            if !self.observed.contains_key(&runtime_id) {
+            if self.told.get(&runtime_id).is_none() {
                 continue;
             }
             let is_known = container.touched > basis
@@ -26,7 +26,7 @@ impl NodeState {
             let wanted = self.pinning(id).filter(|_| !is_known && !self.is_restored());
             if let Some(why) = wanted.and_then(|wanted| self.differs(&found, &wanted)) {
                 self.emit(Change::SetsChanged { id, why }, &mut step);
-                self.observed.insert(runtime_id, found);
+                self.told.note(&runtime_id, found);
             }
         }
         step

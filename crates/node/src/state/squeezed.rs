@@ -23,7 +23,7 @@ impl NodeState {
         let writes = step.plan.writes.iter();
         let changed: Vec<(ContainerId, Pinning, Pinning)> = writes
             .filter_map(|write| {
-                let id = *self.by_runtime_id.get(&write.container)?;
+                let id = self.containers.id_of(&write.container)?;
                 Some((id, write.old.clone()?, write.new.clone()))
             })
             .collect();

@@ -14,8 +14,7 @@ use crate::state::NodeState;
 impl NodeState {
     /// The step that changed a container last; `None` where it is not bayplan's.
     pub(super) fn unchanged_since(&self, runtime_id: &str) -> Option<u64> {
-        let id = self.by_runtime_id.get(runtime_id)?;
-        self.containers.get(id).map(|container| container.touched)
+        self.containers.named(runtime_id).map(|container| container.touched)
     }
 
     /// Answered with the step that changed the container last. A creation that ended in doubt has made it, where that is the id that it was to have.
@@ -24,11 +23,9 @@ impl NodeState {
         let is_due = |it: &Container| {
             it.phase == Phase::Unconfirmed && it.spec.due_id.as_deref() == Some(runtime_id)
         };
-        let mut containers = self.containers.iter();
-        let due = containers.find(|(_, it)| is_due(it)).map(|(id, _)| *id);
-        if let Some(id) = due.filter(|_| !self.by_runtime_id.contains_key(runtime_id)) {
-            let runtime_id = runtime_id.to_owned();
-            let created = Change::Created { id, runtime_id: runtime_id.clone(), at: now };
+        let due = self.containers.iter().find(|(_, it)| is_due(it)).map(|(id, _)| *id);
+        if let Some(id) = due.filter(|_| self.containers.id_of(runtime_id).is_none()) {
+            let created = Change::Created { id, runtime_id: runtime_id.to_owned(), at: now };
             self.emit(created, &mut step);
             // Whether the answer that told it where to run has arrived is not known, so it is told again.
             self.bind(id, runtime_id, Pinning::default());
@@ -46,31 +43,28 @@ impl NodeState {
     pub(super) fn started(&mut self, runtime_id: &str) -> Step {
         let mut step = Step::new(Answer::Done);
         let steps = self.steps;
-        let id = self.by_runtime_id.get(runtime_id);
-        if let Some(container) = id.and_then(|id| self.containers.get_mut(id)) {
+        if let Some(container) = self.containers.named_mut(runtime_id) {
             container.touched = steps;
             step.answers_after_plan = self.runs(runtime_id);
         }
         // It was not expected any more, and its CPUs may have been given away.
-        step.sync_soon |= self.unstarted.remove(runtime_id);
+        step.sync_soon |= self.departed.note_startable(runtime_id);
         step
     }
 
     /// Whether what it was told last has to be repeated.
     pub(crate) fn runs(&mut self, runtime_id: &str) -> bool {
-        let id = self.by_runtime_id.get(runtime_id);
-        let Some(container) = id.and_then(|id| self.containers.get_mut(id)) else { return false };
+        let Some(container) = self.containers.named_mut(runtime_id) else { return false };
         container.phase = Phase::Running;
         let is_doubtful = std::mem::take(&mut container.is_rewritten);
         if is_doubtful {
-            self.observed.insert(runtime_id.to_owned(), Pinning::default());
+            self.told.doubt(runtime_id);
         }
         is_doubtful
     }
 
     pub(super) fn note_rewritten(&mut self, runtime_id: &str) {
-        let id = self.by_runtime_id.get(runtime_id);
-        if let Some(container) = id.and_then(|id| self.containers.get_mut(id)) {
+        if let Some(container) = self.containers.named_mut(runtime_id) {
             container.is_rewritten |= container.phase == Phase::Created;
         }
     }

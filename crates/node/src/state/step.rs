@@ -25,8 +25,8 @@ impl NodeState {
                 | Event::ToldInDoubt(_)
         ) || matches!(&event, Event::Colocate(it) if it.lent != self.colocation.lent);
         let is_creation_over = matches!(event, Event::CreateEnded(..));
-        let affected = self.affected_by(&event).filter(|_| self.is_all_told);
-        self.is_all_told = affected.is_some();
+        let affected = self.affected_by(&event).filter(|_| self.told.is_current());
+        self.told.note_current(affected.is_some());
         let mut step = match self.not_yet(&event) {
             Some(answer) => Step::new(answer),
             None => self.take(event, now),
@@ -77,11 +77,11 @@ impl NodeState {
             Event::TryAdmit(ticket, container) => self.admit(ticket, *container, false, now),
             Event::Admit(ticket, container) => self.admit(ticket, *container, true, now),
             Event::PoolEnvironment(ticket) => {
-                let id = self.by_ticket.get(&ticket).map(|(id, _)| *id);
+                let id = self.containers.created_by(ticket);
                 Step::new(Answer::PoolEnvironment(id.and_then(|id| self.pool_environment(id))))
             }
             Event::SchedulingClass(ticket) => {
-                let id = self.by_ticket.get(&ticket).map(|(id, _)| *id);
+                let id = self.containers.created_by(ticket);
                 let name = id.and_then(|id| self.scheduling_class_named(id));
                 Step::new(Answer::SchedulingClass(name))
             }

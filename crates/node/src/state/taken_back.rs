@@ -46,7 +46,7 @@ impl NodeState {
         let mut step = Step::new(Answer::Done);
         let mut sent_away = self.take_rules(&config, &mut step);
         let places = self.take_earlier(*earlier, &mut step);
-        let others = self.containers.keys().filter(|id| !places.contains_key(*id));
+        let others = self.containers.ids().filter(|id| !places.contains_key(*id));
         let others: Vec<ContainerId> = others.copied().collect();
         sent_away.extend(self.misplaced_among(others));
         sent_away.retain(|id, _| !places.contains_key(id));

@@ -42,9 +42,11 @@ use bayplan_allocator::{Part, check_ledger};
 use bayplan_enforcement::{Pass, Write, is_in_place};
 use bayplan_rebalance::Knob;
 use bayplan_topology::{Topology, derive, parse_machine};
-use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu, QosClass};
+use bayplan_types::{Bytes, CpuId, CpuSet, MilliCpu, Pinning, QosClass};
 use bayplan_workload::annotations::Rule;
-use bayplan_workload::{Admission, CreateOutcome, NewContainer, Pod, ResizeOutcome, Resources};
+use bayplan_workload::{
+    Admission, CreateOutcome, NewContainer, Pod, ResizeOutcome, Resources, Ticket,
+};
 use proptest::prelude::*;
 
 use self::machine::{Machine, any_few_cpus, any_machine, cpus_of, fresh};

@@ -93,7 +93,7 @@ impl NodeState {
     pub(crate) fn turned_now(&self) -> Turned {
         match self.is_rebalance_paused || self.is_restored() {
             true => Turned::default(),
-            false => self.turned.clone().only(|id| self.containers.contains_key(&id)),
+            false => self.turned.clone().only(|id| self.containers.contains(&id)),
         }
     }
 }

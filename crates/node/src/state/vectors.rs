@@ -16,7 +16,7 @@ impl NodeState {
     /// Containers of which use of wide vectors was measured, by the runtime's ids, and whether there was any since the last reading. Moves nothing.
     pub(crate) fn vectors_seen(&mut self, read: &BTreeMap<String, bool>, now: Timestamp) -> Step {
         let read = read.iter().filter_map(|(runtime_id, is_used)| {
-            let container = self.containers.get(self.by_runtime_id.get(runtime_id)?)?;
+            let container = self.containers.named(runtime_id)?;
             Some((&*container.spec, *is_used))
         });
         self.vectors.note(read, now);

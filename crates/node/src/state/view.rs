@@ -60,11 +60,11 @@ impl NodeState {
 
     /// The whole state as records: what a compacted journal holds.
     pub fn snapshot_records(&self) -> Vec<Record> {
-        let placed = self.containers.keys().filter_map(|id| self.placed_record(*id));
+        let placed = self.containers.ids().filter_map(|id| self.placed_record(*id));
         let mode = self.mode_since.map(|at| Record::Mode { mode: self.mode, at });
         let paused =
             self.is_rebalance_paused.then_some(Record::RebalancePaused { is_paused: true });
-        let unstarted = self.unstarted.iter().cloned();
+        let unstarted = self.departed.unstarted().iter().cloned();
         let unstarted = unstarted.map(|runtime_id| Record::Unstarted { runtime_id });
         let first = std::iter::once(self.machine_record());
         let groups = self.group_records();
@@ -87,7 +87,7 @@ impl NodeState {
         let owned = pools.allocatable().difference(ledger.free());
         let narrowings = self.narrowings();
         let (idle, closed) = self.kept_by_all();
-        let ids = self.containers.keys();
+        let ids = self.containers.ids();
         let mut containers: Vec<ContainerStatus> =
             ids.filter_map(|id| self.container_status(*id, &narrowings)).collect();
         containers.sort_by_key(ContainerStatus::full_name);
@@ -129,9 +129,9 @@ impl NodeState {
 
     /// Containers that have other CPUs than those that they were told, because an update of theirs has failed.
     pub fn failed_updates(&self) -> usize {
-        let held = self.held.iter();
+        let held = self.told.held().iter();
         let off = held.filter(|(runtime_id, held)| {
-            let wanted = self.by_runtime_id.get(*runtime_id).and_then(|id| self.pinning(*id));
+            let wanted = self.containers.id_of(runtime_id).and_then(|id| self.pinning(id));
             wanted.is_some_and(|wanted| is_elsewhere(held, &wanted))
         });
         off.count()
@@ -148,7 +148,7 @@ impl NodeState {
         // Memory that the rebalancer has brought home has these nodes already.
         let is_new = |it: &&Narrowing| it.container == id && it.to != pinning.mems;
         let narrowing = narrowings.iter().find(is_new);
-        let held = container.runtime_id.as_ref().and_then(|id| self.held.get(id));
+        let held = container.runtime_id.as_ref().and_then(|id| self.told.held().get(id));
         let held = held.filter(|held| is_elsewhere(held, &pinning));
         Some(ContainerStatus {
             id: container.runtime_id.clone(),

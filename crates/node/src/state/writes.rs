@@ -1,6 +1,5 @@
 //! What came of writes: where a container is after one that failed is not known, so that the next plan repeats it. One that was withheld has changed nothing.
 
-use bayplan_types::Pinning;
 use jiff::Timestamp;
 
 use super::NodeState;
@@ -12,16 +11,15 @@ impl NodeState {
     /// These have what they were told after an update of theirs had failed.
     pub(super) fn writes_landed(&mut self, landed: &[String]) -> Step {
         for container in landed {
-            self.held.remove(container);
-            self.before.remove(container);
+            self.told.note_landed(container);
         }
         Step::new(Answer::Done)
     }
 
     /// An answer that told the runtime where these are to run may not have arrived: it is told again.
     pub(super) fn told_in_doubt(&mut self, told: &[String]) -> Step {
-        for container in told.iter().filter(|it| self.by_runtime_id.contains_key(*it)) {
-            self.observed.insert(container.clone(), Pinning::default());
+        for container in told.iter().filter(|it| self.containers.id_of(it).is_some()) {
+            self.told.doubt(container);
         }
         Step::new(Answer::Done)
     }
@@ -40,14 +38,13 @@ impl NodeState {
     pub(super) fn writes_failed(&mut self, failed: &[FailedWrite], now: Timestamp) -> Step {
         let mut step = Step::new(Answer::Done);
         for write in failed {
-            self.note_place(write);
-            match self.by_runtime_id.get(&write.container).copied() {
+            self.told.note_failed(write);
+            match self.containers.id_of(&write.container) {
                 Some(id) if write.is_gone => {
                     self.release(id, "the runtime no longer knows it", now, &mut step);
                 }
                 Some(id) => {
-                    let had = self.before.remove(&write.container);
-                    self.held.extend(had.map(|had| (write.container.clone(), had)));
+                    self.told.keep_had(&write.container);
                     let is_withheld = write.withheld.is_some();
                     self.emit(Change::WriteFailed { id, is_withheld }, &mut step);
                     if let Some(container) = self.containers.get_mut(&id) {
@@ -59,16 +56,5 @@ impl NodeState {
             }
         }
         step
-    }
-
-    /// A container that was not told anything is where it was, so that what it is told next still gives it CPUs, and waits for those that others have not left. That
-    /// does not hold if it has been told something else since.
-    fn note_place(&mut self, write: &FailedWrite) {
-        let withheld = write.withheld.as_ref();
-        let last = withheld.filter(|it| self.observed.get(&write.container) == Some(&it.new));
-        match last.and_then(|it| it.old.clone()) {
-            Some(old) => self.observed.insert(write.container.clone(), old),
-            None => self.observed.remove(&write.container),
-        };
     }
 }

@@ -34,7 +34,7 @@ impl NodeState {
         key: String,
         wanted: MilliCpu,
     ) -> Result<(ContainerId, Vec<Move>), String> {
-        let id = self.take_id();
+        let id = self.containers.take_id();
         if !kind.components.is_empty() {
             return self.make_composite(id, kind, key, wanted);
         }

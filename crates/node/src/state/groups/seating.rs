@@ -92,7 +92,7 @@ impl NodeState {
 
     /// Containers that are not in a group of the type that takes them.
     pub(crate) fn misplaced(&mut self) -> BTreeMap<ContainerId, String> {
-        self.misplaced_among(self.containers.keys().copied().collect())
+        self.misplaced_among(self.containers.ids().copied().collect())
     }
 
     /// The same of these only.

@@ -41,8 +41,8 @@ impl NodeState {
         let follow = kind.follows?;
         let Size::Requests { max, .. } = kind.size else { return None };
         let mut of_members = used.iter().filter_map(|(id, used)| {
-            let id = self.by_runtime_id.get(id)?;
-            (self.groups.members.get(id)?.group == group).then_some(*used)
+            let id = self.containers.id_of(id)?;
+            (self.groups.members.get(&id)?.group == group).then_some(*used)
         });
         let first = of_members.next()?;
         let used = of_members.fold(first, |sum, used| sum + used);

@@ -13,7 +13,7 @@ fn container(name: &str, is_shared: bool) -> NewContainer {
 
 /// Which containers are looked at after the event: their runtime ids, or `all`.
 fn looked_at(state: &mut NodeState, event: Event) -> String {
-    let affected = state.affected_by(&event).filter(|_| state.is_all_told);
+    let affected = state.affected_by(&event).filter(|_| state.told.is_current());
     let step = state.step(event, Timestamp::UNIX_EPOCH);
     let few = affected.as_ref().and_then(|affected| state.moved_by(affected, &step.records));
     few.map_or("all".to_owned(), |few| few.into_iter().collect::<Vec<_>>().join(" "))

@@ -131,7 +131,7 @@ fn any_grouped_op() -> impl Strategy<Value = Op> {
 
 /// Where all containers and groups are, with the names of groups for their ids.
 pub(super) fn places(state: &NodeState) -> BTreeMap<String, String> {
-    let containers = state.containers.keys().filter_map(|id| {
+    let containers = state.containers.ids().filter_map(|id| {
         let it = state.ledger.allocation(*id)?;
         let group = state.groups.name_for(*id);
         let place = (it.pool, it.is_reserved, &it.exclusive, &it.idle, it.shared, &it.mems, group);
@@ -183,7 +183,7 @@ impl World {
             prop_assert_eq!(Some(&instance.form), form.as_ref(), "{}", id);
         }
         for (id, member) in &state.groups.members {
-            prop_assert!(state.containers.contains_key(id), "{} is a member and is gone", id);
+            prop_assert!(state.containers.contains(id), "{} is a member and is gone", id);
             prop_assert!(held.contains(&member.group), "the group of {} is gone", id);
             let part = state.ledger.allocation(*id).unwrap().terms.part.group();
             prop_assert_eq!(part, Some(member.group), "{}", id);
@@ -195,7 +195,7 @@ impl World {
             let cpus = state.ledger.group_cpus(group);
             let is_other =
                 |id: &&ContainerId| state.groups.members.get(id).is_none_or(|it| it.group != group);
-            for id in state.containers.keys().filter(is_other) {
+            for id in state.containers.ids().filter(is_other) {
                 let on = state.pinning(*id).unwrap_or_default().cpus;
                 prop_assert!(on.is_disjoint(&cpus), "{} runs on {} of {}", id, on, cpus);
             }

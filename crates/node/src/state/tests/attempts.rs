@@ -61,7 +61,7 @@ fn an_attempt_that_was_never_started_is_not_adopted_beside_a_later_one() {
     let basis = state.steps + 1;
     state.step(Event::SyncStarted, Timestamp::UNIX_EPOCH);
     state.step(Event::Synced(RuntimeView { basis, containers }), Timestamp::UNIX_EPOCH);
-    assert_eq!(state.containers.len(), 1);
+    assert_eq!(state.containers.iter().len(), 1);
     assert_eq!(owned(&state), "1-2");
 }
 
@@ -96,7 +96,7 @@ fn what_was_ended_before_it_was_started_is_not_adopted_again() {
         // It was started all the same.
         assert_eq!(sync(&mut state.clone(), true, true), "1-2");
         sync(&mut state, false, false);
-        assert!(state.unstarted.is_empty());
+        assert!(state.departed.unstarted().is_empty());
     }
 }
 

@@ -17,7 +17,7 @@ fn shared_node() -> (NodeState, [ContainerId; 3]) {
     let mut pods = 0..;
     let ids = containers.map(|it| {
         let id = make(&mut state, pods.next().unwrap(), it);
-        state.by_runtime_id[&id]
+        state.containers.id_of(&id).unwrap()
     });
     (state, ids)
 }

@@ -74,7 +74,8 @@ fn a_container_whose_update_the_runtime_refuses_is_shown_where_it_is() {
 
 #[test]
 fn a_container_is_counted_as_elsewhere_only_until_the_cause_is_gone() {
-    let told = |state: &NodeState, id: &str| state.pinning(state.by_runtime_id[id]).unwrap();
+    let told =
+        |state: &NodeState, id: &str| state.pinning(state.containers.id_of(id).unwrap()).unwrap();
     for is_owner_gone in [true, false] {
         let mut state = state("core:4");
         let sharer = make(&mut state, 0, new_container("1", "sharer", 0, 0));
@@ -153,5 +154,5 @@ fn a_journal_record_with_a_set_that_is_no_list_costs_the_place_and_not_the_conta
         panic!("{step:?}")
     };
     assert!(message.contains("`0-x` is not a number or a range"), "{message}");
-    assert_eq!((after.containers.len(), owned(&after).as_str()), (1, ""));
+    assert_eq!((after.containers.iter().len(), owned(&after).as_str()), (1, ""));
 }

@@ -173,7 +173,7 @@ impl Node {
     }
 
     fn resize(&mut self, id: &str, milli: i64) -> String {
-        let had = self.state.containers[&self.state.by_runtime_id[id]].spec.resources;
+        let had = self.state.containers.named(id).unwrap().spec.resources;
         let (memory_limit, oom_score_adj) = (had.memory_limit, had.oom_score_adj);
         let wanted = Resources { memory_limit, oom_score_adj, ..resources(milli) };
         match self.step(Event::Resize(id.to_owned(), wanted)) {

@@ -9,15 +9,15 @@ impl World {
         prop_assert_eq!(check_ledger(&state.ledger), Vec::<String>::new());
         let held = state.ledger.allocations().filter(|(_, it)| !it.is_group());
         let held: Vec<ContainerId> = held.map(|(id, _)| id).collect();
-        let known: Vec<ContainerId> = state.containers.keys().copied().collect();
+        let known: Vec<ContainerId> = state.containers.ids().copied().collect();
         prop_assert_eq!(held, known);
-        for id in state.containers.keys() {
+        for id in state.containers.ids() {
             prop_assert_eq!(self.journaled.get(&id.0).cloned(), state.place(*id), "{}", id);
         }
         self.check_cold()?;
         self.check_claims()?;
         self.check_groups()?;
-        for id in state.containers.keys() {
+        for id in state.containers.ids() {
             let cpus = state.pinning(*id).unwrap().cpus;
             prop_assert!(cpus.is_subset(&self.online), "{} is to run on {}", id, cpus);
             let is_left_alone = state.ledger.allocation(*id).unwrap().terms.preserve.cpus;
@@ -26,11 +26,13 @@ impl World {
         for (id, container) in &state.containers {
             prop_assert_eq!(container.pod, container.spec.pod.owner().pod);
             if let Some(runtime_id) = &container.runtime_id {
-                prop_assert_eq!(state.by_runtime_id.get(runtime_id), Some(id));
+                prop_assert_eq!(state.containers.by_runtime_id().get(runtime_id), Some(id));
             }
         }
+        let made = state.containers.values().filter(|it| it.runtime_id.is_some());
+        prop_assert_eq!(state.containers.by_runtime_id().len(), made.count());
         self.check_questions()?;
-        prop_assert!(state.by_ticket.values().all(|(id, _)| state.containers.contains_key(id)));
+        prop_assert!(state.containers.being_created().all(|id| state.containers.contains(&id)));
         if state.is_draining() {
             let owners = self.owners();
             prop_assert!(owners.is_subset(&self.owners), "{:?} {:?}", owners, self.owners);
@@ -60,11 +62,11 @@ impl World {
 
     /// What is found pool by pool is what each container by itself says: of those that were told, and of all as if none had been.
     fn check_out_of_place(&self) -> Result<(), TestCaseError> {
-        let untold = NodeState { observed: ObservedState::new(), ..self.state.clone() };
+        let untold = NodeState { told: Told::default(), ..self.state.clone() };
         for state in [&self.state, &untold] {
-            let all = state.by_runtime_id.iter();
+            let all = state.containers.by_runtime_id().iter();
             let all = all.filter_map(|(runtime_id, id)| Some((runtime_id, state.pinning(*id)?)));
-            let out = all.filter(|(id, it)| !is_in_place(state.observed.get(*id), it));
+            let out = all.filter(|(id, it)| !is_in_place(state.told.last().get(*id), it));
             let out: Vec<(&String, Pinning)> = out.collect();
             prop_assert_eq!(state.out_of_place().collect::<Vec<_>>(), out);
         }
@@ -97,7 +99,7 @@ impl World {
             let lent = chosen.difference(reserved).intersection(&pools.unplaced_cpus());
             prop_assert!(lent.is_empty() || (lent.len() == 1 && reserved.is_empty()), "{}", lent);
             prop_assert!(lent.is_empty() || pools.allocatable() == lent);
-            let others = state.containers.keys().filter(|id| state.chosen_cpus(**id).is_none());
+            let others = state.containers.ids().filter(|id| state.chosen_cpus(**id).is_none());
             for other in others {
                 let cpus = state.pinning(*other).unwrap().cpus.intersection(&chosen);
                 prop_assert!(cpus.difference(&lent).is_subset(reserved), "{} on {}", other, cpus);
@@ -110,8 +112,8 @@ impl World {
         let state = &self.state;
         let mut owned = CpuSet::new();
         let mut shared = CpuSet::new();
-        for (runtime_id, id) in &state.by_runtime_id {
-            prop_assert!(state.containers.contains_key(id), "{} is not known", runtime_id);
+        for (runtime_id, id) in state.containers.by_runtime_id() {
+            prop_assert!(state.containers.contains(id), "{} is not known", runtime_id);
             let Some(real) = self.real.get(runtime_id).filter(|real| real.is_alive) else {
                 continue;
             };
@@ -166,9 +168,11 @@ impl World {
             true => prop_assert_eq!(self.state.ledger.holdings(), empty.ledger.holdings()),
             false => self.check_left_groups()?,
         }
-        prop_assert!(self.state.containers.is_empty() && self.state.by_runtime_id.is_empty());
-        prop_assert!(self.state.by_ticket.is_empty() && self.state.ended.is_empty());
-        prop_assert!(self.state.observed.is_empty(), "{:?}", self.state.observed);
+        let containers = &self.state.containers;
+        prop_assert!(containers.iter().len() == 0 && containers.by_runtime_id().is_empty());
+        prop_assert!(containers.being_created().next().is_none());
+        prop_assert_eq!(&self.state.departed, &Departed::default());
+        prop_assert!(self.state.told.last().is_empty(), "{:?}", self.state.told.last());
         prop_assert!(replay(&self.journal).containers.is_empty());
         Ok(())
     }

@@ -247,7 +247,7 @@ fn found_memory(cpus: &str, mems: &str, gib: i64) -> String {
     let charges = held.charges.iter().map(|(node, bytes)| format!("{bytes} on {}", node.0));
     let huge = held.huge_charges.iter().map(|it| format!("{} huge on {}", it.bytes, it.node.0));
     let charged: Vec<String> = charges.chain(huge).collect();
-    let asked = &state.containers[&id].decision.asked;
+    let asked = &state.containers.get(&id).unwrap().decision.asked;
     let owned = &held.exclusive;
     format!("{cpus} {mems} {gib}: {asked}; owns `{owned}`, {}\n", charged.join(", "))
 }

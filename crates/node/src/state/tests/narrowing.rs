@@ -151,7 +151,7 @@ fn explain_and_journal_say_why_the_nodes_are_fewer() {
         placed in machine; moved from memory nodes 0-2 to 0 because fewer will do, moving at most 3 GiB"#]].assert_eq(&said.join("\n"));
     let journaled = replay(&world.journal);
     let told = |id: &ContainerId| journaled.containers[id].allocation.clone();
-    for id in world.state.containers.keys() {
+    for id in world.state.containers.ids() {
         assert_eq!(Some(told(id)), world.state.place(*id));
     }
 }

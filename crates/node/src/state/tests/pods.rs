@@ -248,5 +248,5 @@ fn what_a_pod_needs_changes_in_place_and_is_kept_once() {
     for _ in 0..2 {
         state.step(Event::Ended("a/x".to_owned()), NOW);
     }
-    assert_eq!(state.containers.len(), 2);
+    assert_eq!(state.containers.iter().len(), 2);
 }

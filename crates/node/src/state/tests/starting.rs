@@ -23,7 +23,7 @@ fn check(steps: &[&str], expected: Expect) {
             "the daemon restarts" => world.restart().unwrap(),
             other => panic!("{other}"),
         }
-        let due = world.state.pinning(world.state.by_runtime_id[&id]).unwrap();
+        let due = world.state.pinning(world.state.containers.id_of(&id).unwrap()).unwrap();
         let is = &world.real[&id].pinning.cpus;
         shown.push_str(&format!("{step}: is to run on {}, runs on {is}\n", due.cpus));
     }

@@ -23,7 +23,7 @@ fn check(steps: &[&str], expected: Expect) {
             "own" => Event::TryAdmit(Ticket(9), Box::new(new_container("9", "own", 0, 2))),
             other => {
                 let (pod, cpus) = other.split_once('-').unwrap();
-                let target = state.by_runtime_id[&ids[pod.parse::<usize>().unwrap()]];
+                let target = state.containers.id_of(&ids[pod.parse::<usize>().unwrap()]).unwrap();
                 let leave = cpus.parse().unwrap();
                 let turn = Turn { knob: Knob::Move, target, step: 1, leave, mems: NodeSet::new() };
                 Event::Turn(Turned::from_turns([(1, turn)]))
@@ -78,7 +78,7 @@ fn of_two_that_are_to_leave_the_same_cpus_only_those_go_that_fit_beside_each_oth
         make(&mut state, pod, container)
     });
     let turn = |id: &String| {
-        let (target, leave) = (state.by_runtime_id[id], "2-3".parse().unwrap());
+        let (target, leave) = (state.containers.id_of(id).unwrap(), "2-3".parse().unwrap());
         Turn { knob: Knob::Move, target, step: 1, leave, mems: NodeSet::new() }
     };
     let turns: Vec<Turn> = ids.iter().map(turn).collect();
@@ -126,7 +126,7 @@ fn a_pause_and_a_restore_give_everything_back() {
 fn an_exclusive_container_keeps_its_cpus() {
     let mut state = state("numa:1 core:4 pu:1 mem:4");
     let id = make(&mut state, 0, new_container("0", "own", 0, 2));
-    let target = state.by_runtime_id[&id];
+    let target = state.containers.id_of(&id).unwrap();
     let before = state.pinning(target);
     let leave = "0-3".parse().unwrap();
     let turn = Turn { knob: Knob::Move, target, step: 1, leave, mems: NodeSet::new() };
@@ -141,7 +141,7 @@ fn what_is_turned_already_is_not_waited_for() {
     let id = make(&mut state, 0, new_container("0", "c", 0, 0));
     let turn = Turn {
         knob: Knob::Idle,
-        target: state.by_runtime_id[&id],
+        target: state.containers.id_of(&id).unwrap(),
         step: 1,
         leave: CpuSet::new(),
         mems: NodeSet::new(),
@@ -172,7 +172,7 @@ fn memory_comes_home_and_does_not_follow_when_that_is_elsewhere() {
     for other in others {
         state.step(Event::Ended(other), Timestamp::UNIX_EPOCH);
     }
-    let target = state.by_runtime_id[&id];
+    let target = state.containers.id_of(&id).unwrap();
     let mut text = String::new();
     for home in ["", "0", "1", "0", "0-1", ""] {
         let (knob, leave, mems) = (Knob::Memory, CpuSet::new(), home.parse().unwrap());
@@ -222,7 +222,7 @@ impl Stage {
     }
 
     fn turn(&mut self, name: &str, leave: &str) -> Event {
-        let target = self.state.by_runtime_id[&self.ids[name]];
+        let target = self.state.containers.id_of(&self.ids[name]).unwrap();
         let held = self.state.ledger.allocation(target).unwrap();
         let knob = if held.exclusive.is_empty() { Knob::Move } else { Knob::MoveOwner };
         let (leave, mems) = (leave.parse().unwrap(), NodeSet::new());
@@ -232,7 +232,7 @@ impl Stage {
     }
 
     fn places(&self) -> String {
-        let place = |id: &String| self.state.pinning(*self.state.by_runtime_id.get(id)?);
+        let place = |id: &String| self.state.pinning(self.state.containers.id_of(id)?);
         let places = self.ids.iter().filter_map(|(name, id)| Some((name, place(id)?.cpus)));
         places.map(|(name, cpus)| format!(" {name} {cpus}")).collect()
     }
@@ -341,7 +341,7 @@ fn an_owner_gets_other_cpus_of_its_node_and_stays_there() {
         let steps = ["own db 2", "db leaves 0-3", "own job 2", "job leaves 0-3", end];
         steps.iter().for_each(|step| drop(stage.play(step)));
         let own = |name: &str| {
-            let id = stage.state.by_runtime_id[&stage.ids[name]];
+            let id = stage.state.containers.id_of(&stage.ids[name]).unwrap();
             stage.state.ledger.allocation(id).unwrap().exclusive.to_string()
         };
         assert_eq!([own("db"), own("job")], ["4-5", "6-7"], "{end}");
@@ -385,8 +385,8 @@ fn an_owner_is_not_moved_while_the_node_is_drained() {
 fn an_owner_that_is_not_known_to_be_in_its_place_is_not_moved() {
     let mut stage = Stage::new();
     stage.create("db", 0, 2);
-    let id = stage.state.by_runtime_id[&stage.ids["db"]];
-    stage.state.observed.clear();
+    let id = stage.state.containers.id_of(&stage.ids["db"]).unwrap();
+    stage.state.told.forget_all();
     stage.play("db leaves 0-3");
     let own = stage.state.ledger.allocation(id).unwrap().exclusive.to_string();
     assert_eq!(own, "1-2");
@@ -420,7 +420,7 @@ fn an_owner_that_went_elsewhere_is_there_after_a_restart() {
     let step = stage.state.step(event, Timestamp::UNIX_EPOCH);
     assert!(step.notes.iter().any(|it| matches!(it, Note::Moved { .. })), "{:?}", step.notes);
     records.extend(step.records);
-    let target = stage.state.by_runtime_id[&stage.ids["db"]];
+    let target = stage.state.containers.id_of(&stage.ids["db"]).unwrap();
     let mut next = state("pack:1 numa:2 l3:2 core:4 pu:1 mem:8");
     let lines: Vec<String> = records.iter().map(to_line).collect();
     next.restore(replay(&lines), Timestamp::UNIX_EPOCH);

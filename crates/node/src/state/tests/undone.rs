@@ -58,8 +58,8 @@ fn line(world: &mut World, id: &str, what: &str, event: Option<Event>) -> String
     if let Some(step) = step {
         world.carry_out(step);
     }
-    let key = world.state.by_runtime_id[id];
-    let container = &world.state.containers[&key];
+    let key = world.state.containers.id_of(id).unwrap();
+    let container = world.state.containers.get(&key).unwrap();
     let (asks, is_free) = (container.spec.resources.cpu_limit(), container.update.is_none());
     let asks = asks.unwrap_or_default();
     let state = match container.resize_name() {

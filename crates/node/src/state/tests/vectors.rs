@@ -68,7 +68,7 @@ fn run(wide: WideVectors, steps: &[&str]) -> String {
         state.step(Event::Admit(Ticket(ticket), Box::new(container(step))), now);
         let created = CreateOutcome::Created { id: (*step).to_owned(), pinned: true };
         state.step(Event::CreateEnded(Ticket(ticket), created), now);
-        let id = state.by_runtime_id[*step];
+        let id = state.containers.id_of(step).unwrap();
         let pool = state.ledger.allocation(id).unwrap().pool;
         let pool = &state.ledger.pools().get(pool).unwrap().name;
         shown.push_str(&format!("{step}: {pool}\n"));
@@ -78,7 +78,9 @@ fn run(wide: WideVectors, steps: &[&str]) -> String {
     }
     let clocks = state.occupancy().clocks;
     for name in names {
-        if let Some(it) = clocks.get(&state.by_runtime_id[name]).filter(|it| it.gain > 0) {
+        if let Some(it) =
+            clocks.get(&state.containers.id_of(name).unwrap()).filter(|it| it.gain > 0)
+        {
             let (gain, home, leave) = (it.gain, it.gain_at_home, &it.leave);
             shown.push_str(&format!("{name} gains {gain}, from home {home}, leaves {leave}\n"));
         }
@@ -251,7 +253,7 @@ fn one_that_was_sent_to_the_better_domain_gains_nothing_there() {
         state.step(Event::VectorsSeen(read.into()), now);
     }
     let shown = |state: &NodeState| {
-        let it = &state.occupancy().clocks[&state.by_runtime_id["a"]];
+        let it = &state.occupancy().clocks[&state.containers.id_of("a").unwrap()];
         format!("gains {}, from home {}, leaves {}", it.gain, it.gain_at_home, it.leave)
     };
     let counts = |state: &NodeState| -> Vec<usize> {
@@ -259,7 +261,7 @@ fn one_that_was_sent_to_the_better_domain_gains_nothing_there() {
     };
     assert_eq!(shown(&state), "gains 1, from home 1, leaves 0-7");
     assert_eq!(counts(&state), [2, 0]);
-    let (knob, target) = (Knob::Clock, state.by_runtime_id["a"]);
+    let (knob, target) = (Knob::Clock, state.containers.id_of("a").unwrap());
     let leave = "0-7".parse().unwrap();
     let turn = Turn { knob, target, step: 1, leave, mems: Default::default() };
     state.step(Event::Turn(Turned::from_turns([(1, turn)])), now);

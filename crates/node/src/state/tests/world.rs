@@ -222,7 +222,7 @@ impl World {
 
     /// The rebalancer lets a container leave CPUs, or where that are none brings memory home, and takes back what was before.
     pub(super) fn turn(&mut self, which: usize, leave: CpuSet) {
-        let ids: Vec<ContainerId> = self.state.containers.keys().copied().collect();
+        let ids: Vec<ContainerId> = self.state.containers.ids().copied().collect();
         let Some(target) = pick(&ids, which).copied() else { return };
         let held = self.state.ledger.allocation(target);
         let is_owner = held.is_some_and(|it| !it.exclusive.is_empty());
@@ -290,7 +290,7 @@ impl World {
         if claims {
             let owned = self.owned();
             let is_kept = |(id, cpus): (&ContainerId, &CpuSet)| {
-                !self.state.containers.contains_key(id) || owned.get(id) == Some(cpus)
+                !self.state.containers.contains(id) || owned.get(id) == Some(cpus)
             };
             assert!(owned_before.iter().all(is_kept), "{owned_before:?} {owned:?}");
         }
@@ -496,7 +496,7 @@ impl World {
         self.wrong.retain(|id| self.real.get(id).is_some_and(|real| real.is_starting));
         let live: BTreeSet<&String> =
             self.real.iter().filter(|(_, real)| real.is_alive).map(|(id, _)| id).collect();
-        for id in self.state.by_runtime_id.keys() {
+        for id in self.state.containers.by_runtime_id().keys() {
             prop_assert!(live.contains(id), "{} is held and does not live", id);
         }
         for (id, real) in self.real.iter().filter(|(_, real)| real.is_alive) {
@@ -505,7 +505,7 @@ impl World {
                 container.phase == Phase::Creating
                     && container.is(&spec.pod.id, &spec.name, spec.attempt)
             });
-            let is_held = self.state.by_runtime_id.contains_key(id);
+            let is_held = self.state.containers.by_runtime_id().contains_key(id);
             let is_idle = self.is_superseded(real) || self.state.is_restored();
             prop_assert!(is_held || is_being_made || is_idle, "{} lives and is not held", id);
         }
@@ -555,7 +555,7 @@ impl World {
     pub(super) fn begin_anew(&mut self, again: NodeState) {
         // What was turned is turned back when the kernel has been asked.
         let is_turned = |id: &ContainerId| self.state.pinning(*id) != again.pinning(*id);
-        let turned = self.state.by_runtime_id.iter().filter(|(_, id)| is_turned(id));
+        let turned = self.state.containers.by_runtime_id().iter().filter(|(_, id)| is_turned(id));
         self.wrong.extend(turned.map(|(runtime_id, _)| runtime_id.clone()));
         self.state = again;
         self.earlier = None;

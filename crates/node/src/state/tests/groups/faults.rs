@@ -31,7 +31,7 @@ fn without_groups_commands_of_cmk_are_left_alone() {
     for (groups, is_told) in [(&[][..], false), (&[kind("web", requests(1, 2))], true)] {
         let mut node = started(N4C16, groups);
         assert_eq!(node.create(&words), "on 0");
-        let id = *node.state.containers.keys().next().unwrap();
+        let id = *node.state.containers.ids().next().unwrap();
         assert_eq!(node.state.pool_environment(id).is_some(), is_told);
     }
     // The reserved CPUs are not those of an ordinary pod.
@@ -131,7 +131,7 @@ fn a_member_of_a_pod_that_counts_together_is_placed_for_its_new_resources() {
     create_in_pod(&mut node, "b", 3000, 3000);
     assert!(node.state.containers.values().any(|it| it.spec.is_silent));
     assert_eq!(node.resize("p/a", 2000), "resized");
-    let id = node.state.by_runtime_id["p/a"];
+    let id = node.state.containers.id_of("p/a").unwrap();
     let held = node.state.ledger.allocation(id).unwrap();
     assert_eq!(held.exclusive.len(), 2, "{}", node.shown());
 }
@@ -230,7 +230,7 @@ fn a_member_that_owns_cpus_while_the_node_is_drained_has_all_of_them() {
     node.create(&["n/a/c", "1000", "Guaranteed", "bayplan.dev/group=web"]);
     node.step(Event::SetMode(Mode::Draining));
     assert_eq!(node.resize("n/a/c", 3000), "resized");
-    let id = node.state.by_runtime_id["n/a/c"];
+    let id = node.state.containers.id_of("n/a/c").unwrap();
     assert_eq!(node.state.ledger.allocation(id).unwrap().exclusive.len(), 3, "{}", node.shown());
 }
 

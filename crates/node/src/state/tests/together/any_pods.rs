@@ -118,7 +118,7 @@ impl Node {
         let cpus_of = |id: &ContainerId| self.state.pinning(*id).unwrap().cpus;
         let mine = ids.iter().fold(CpuSet::new(), |all, id| all.union(&cpus_of(id)));
         let is_all_owned = held.iter().all(|it| it.shared.is_none());
-        for other in self.state.containers.keys().filter(|id| !ids.contains(id)) {
+        for other in self.state.containers.ids().filter(|id| !ids.contains(id)) {
             prop_assert!(!is_all_owned || !cpus_of(other).intersects(&mine), "{}", self.shown());
         }
         let joined = ids.iter().zip(&held).filter(|(_, it)| it.terms.part != Part::Alone);

@@ -202,7 +202,7 @@ fn a_resize_of_the_pod_resizes_the_set() {
         let cpus: BTreeSet<String> = node
             .state
             .containers
-            .keys()
+            .ids()
             .map(|id| node.state.pinning(*id).unwrap().cpus.to_string())
             .collect();
         assert_eq!(cpus.len(), 1, "{cpus:?}");
