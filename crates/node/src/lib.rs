@@ -12,6 +12,7 @@
 //! | [`mode`], [`reconfigure`], [`settings`] | what an operator changes |
 //! | [`compaction`], [`narrowing`], [`cold_start`], [`claims`], [`turned`], [`sent`], [`colocation`], [`overflow`], [`huge_pages`] | one concern each |
 //! | `state/` | what follows from each of them in the state: one file for each concern |
+//! | `containers`, `told`, `departed` | what several concerns share: the containers, what the runtime was told of them, what has ended |
 //! | `vectors` | which workloads use wide vectors |
 //! | [`groups`] | types of groups, and which containers are in which group |
 //! | [`occupancy`], [`resources_file`] | what runs where, for kernel files and for the containers themselves |
