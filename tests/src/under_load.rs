@@ -32,8 +32,38 @@ pub const PORT: u16 = 16379;
 /// In which what is tried again would show.
 const LOOKS_AFTER: u32 = 5;
 
-/// Some of the others need instructions that an emulated processor does not have.
-const METHOD: &str = "--cpu-method ackermann";
+/// What a hog wants beside CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HogKind {
+    /// Nothing.
+    #[default]
+    Cpu,
+    /// The way to memory: it copies what no cache holds.
+    Memory,
+}
+
+impl HogKind {
+    /// The one that `BAYPLAN_HOG` names.
+    ///
+    /// # Errors
+    /// There is no such kind.
+    pub fn from_env() -> anyhow::Result<HogKind> {
+        match std::env::var("BAYPLAN_HOG").as_deref() {
+            Err(_) | Ok("cpu") => Ok(HogKind::Cpu),
+            Ok("memory") => Ok(HogKind::Memory),
+            Ok(other) => anyhow::bail!("BAYPLAN_HOG is {other}, not `cpu` or `memory`"),
+        }
+    }
+
+    /// Options of stress-ng.
+    fn options(self, processes: u32) -> String {
+        match self {
+            // Some of the other methods need instructions that an emulated processor does not have.
+            HogKind::Cpu => format!("--cpu {processes} --cpu-method ackermann"),
+            HogKind::Memory => format!("--stream {processes}"),
+        }
+    }
+}
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
@@ -211,13 +241,21 @@ fn redis(servers: u16) -> anyhow::Result<String> {
     Ok(format!("{others}{}", run(PORT)))
 }
 
-/// A container of the lowest class that wants so many CPUs.
+/// A container of the lowest class that wants so many CPUs, and nothing else.
 ///
 /// # Errors
 /// stress-ng is not installed, or does not start.
 pub fn launch_hog(node: &mut Node, processes: u32) -> anyhow::Result<Placed> {
+    launch_hog_of(node, HogKind::Cpu, processes)
+}
+
+/// A container of the lowest class that wants so many CPUs, and what `kind` says.
+///
+/// # Errors
+/// stress-ng is not installed, or does not start.
+pub fn launch_hog_of(node: &mut Node, kind: HogKind, processes: u32) -> anyhow::Result<Placed> {
     let program = find_program("stress-ng", "stress-ng")?;
-    let script = format!("exec {} --cpu {processes} {METHOD}", program.display());
+    let script = format!("exec {} {}", program.display(), kind.options(processes));
     launch(node, "hog", 0, &script)
 }
 
