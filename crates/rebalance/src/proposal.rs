@@ -96,6 +96,17 @@ pub enum Outcome {
     Refused(String),
 }
 
+/// A signal that is worse since a change, by medians, in the signal's unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worse {
+    /// Which.
+    pub signal: Signal,
+    /// Before.
+    pub was: f64,
+    /// Since then.
+    pub now: f64,
+}
+
 /// What a proposal turned out to be worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
@@ -108,6 +119,8 @@ pub enum Verdict {
     Useless {
         /// -1, where it is worse off, to 1; 0 where nothing has changed by more than chance.
         relief: f64,
+        /// What spoke against it most; `None` where nothing got worse by more than chance.
+        worse: Option<Worse>,
     },
     /// Another container suffers more than the victim gained; undone.
     Harmful {

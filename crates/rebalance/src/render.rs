@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bayplan_allocator::ContainerId;
 
-use crate::proposal::{Evidence, Finding, Proposal, Tie, Verdict};
+use crate::proposal::{Evidence, Finding, Proposal, Tie, Verdict, Worse};
 use crate::sample::Signal;
 use crate::scene::Mode;
 
@@ -98,7 +98,14 @@ pub fn render_evidence(evidence: &Evidence, name_of: NameOf<'_>) -> String {
 pub fn render_verdict(verdict: &Verdict, name_of: NameOf<'_>) -> String {
     match verdict {
         Verdict::Kept { relief } => format!("kept: closed {} of the gap", percent(*relief)),
-        Verdict::Useless { relief } => format!("undone: closed {} of the gap", percent(*relief)),
+        Verdict::Useless { relief, worse } => {
+            let mut text = format!("undone: closed {} of the gap", percent(*relief));
+            if let Some(Worse { signal, was, now }) = *worse {
+                let [was, now] = [was, now].map(|it| render_value(signal, it));
+                let _ = write!(text, "; {} went from {was} to {now}", signal.name());
+            }
+            text
+        }
         Verdict::Harmful { other } => format!("undone: {} suffers instead", name_of(*other)),
         Verdict::Unknown => "undone: could not be judged".to_owned(),
         Verdict::Covered => "undone: another change helps without it".to_owned(),
@@ -184,7 +191,13 @@ mod tests {
     #[test]
     fn verdicts_say_what_becomes_of_it() {
         check_verdict(Verdict::Kept { relief: 1.204 }, "kept: closed 120 % of the gap");
-        check_verdict(Verdict::Useless { relief: -0.1 }, "undone: closed -10 % of the gap");
+        let worse = Worse { signal: Signal::Delay, was: 0.002, now: 0.008 };
+        for (worse, expected) in [
+            (None, "undone: closed -10 % of the gap"),
+            (Some(worse), "undone: closed -10 % of the gap; delay went from 2.00 ms to 8.00 ms"),
+        ] {
+            check_verdict(Verdict::Useless { relief: -0.1, worse }, expected);
+        }
         check_verdict(Verdict::Harmful { other: ContainerId(7) }, "undone: c7 suffers instead");
         check_verdict(Verdict::Unknown, "undone: could not be judged");
         check_verdict(Verdict::Covered, "undone: another change helps without it");

@@ -12,7 +12,7 @@ use crate::detect::{self, Condition, Judge};
 use crate::knob::Knob;
 use crate::ladder;
 use crate::path::{Path, path};
-use crate::proposal::{Evidence, Finding, Proposal, Verdict};
+use crate::proposal::{Evidence, Finding, Proposal, Verdict, Worse};
 use crate::sample::{Sample, Signal};
 use crate::scene::{Resident, Scene};
 use crate::standing::Standing;
@@ -26,13 +26,26 @@ const SPREAD_MIN: f64 = 0.03;
 /// So many times its limit a signal counts at most when gains and losses are compared, so that one that is far off does not outweigh all others.
 pub(crate) const SEVERITY_MAX: f64 = 10.0;
 
-/// Which part of a gap was closed, -1 to 1.
+/// What has become of one signal: which part of its gap was closed, -1 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Vote {
     /// As it looks.
     seen: f64,
     /// 0 where that may be chance.
     sure: f64,
+    /// The signal before and since then.
+    change: Worse,
+}
+
+/// What has become of all signals: the means of their votes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Change {
+    /// As it looks.
+    pub(crate) seen: f64,
+    /// Without what may be chance.
+    sure: f64,
+    /// What spoke against it most.
+    pub(crate) worse: Option<Worse>,
 }
 
 /// What comes of looking at a change.
@@ -79,49 +92,51 @@ impl Judge<'_> {
         let is_last = after.len() + 1 >= 2 * settings.settle;
         let first = after.len().checked_sub(settings.settle).filter(|newer| *newer > 0);
         let first = first.and_then(|newer| self.relief(standing, victim, after.get(newer..)?));
-        let decided = |Vote { seen, sure: relief }| match relief >= least || !settings.parts.verdict
+        let decided = |Change { seen, sure: relief, worse }| match relief >= least
+            || !settings.parts.verdict
         {
             true => Some(Verdict::Kept { relief }),
-            false => (seen < least).then_some(Verdict::Useless { relief }),
+            false => (seen < least).then_some(Verdict::Useless { relief, worse }),
         };
         // It stands, also where nothing came of it yet because as much was changed as may be in a minute.
         if let Some(verdict) = first.and_then(decided) {
             return Some(Look::Decided(verdict));
         }
-        if let Some(Vote { seen, .. }) = first.filter(|_| !is_last) {
+        if let Some(Change { seen, .. }) = first.filter(|_| !is_last) {
             return Some(Look::Undecided { seen });
         }
-        let Some(vote) = self.relief(standing, victim, &after) else {
+        let Some(change) = self.relief(standing, victim, &after) else {
             let is_hopeless = after.len() >= 2 * settings.settle;
             return is_hopeless.then_some(Look::Decided(Verdict::Unknown));
         };
-        let last = is_last.then_some(Verdict::Useless { relief: vote.sure });
-        let verdict = decided(vote).or(last);
-        Some(verdict.map_or(Look::Undecided { seen: vote.seen }, Look::Decided))
+        let Change { seen, sure: relief, worse } = change;
+        let last = is_last.then_some(Verdict::Useless { relief, worse });
+        let verdict = decided(change).or(last);
+        Some(verdict.map_or(Look::Undecided { seen }, Look::Decided))
     }
 
-    /// Which part of the gap is closed in the last rounds, as it looks; `None` as long as they are not all of the place that it has since then.
-    pub(crate) fn lately_closed(&self, standing: &Standing, victim: &Resident) -> Option<f64> {
+    /// What has become of the signals in the last rounds; `None` as long as they are not all of the place that it has since then.
+    pub(crate) fn lately_changed(&self, standing: &Standing, victim: &Resident) -> Option<Change> {
         let proposal = &standing.proposal;
         let since = victim.since.max(proposal.at);
         let rounds = self.windows.of(proposal.evidence.victim, since);
         let rounds: Vec<Option<&Sample>> = rounds.take(2 * self.settings.settle).collect();
         let is_enough = rounds.len() >= 2 * self.settings.settle;
-        self.relief(standing, victim, &rounds).filter(|_| is_enough).map(|vote| vote.seen)
+        self.relief(standing, victim, &rounds).filter(|_| is_enough)
     }
 
     /// The votes of all signals that the knob is for, and of those that are too high only since then: -1 to 1. `None` where none of the former was measured.
-    fn relief(&self, standing: &Standing, victim: &Resident, after: &Rounds<'_>) -> Option<Vote> {
-        let votes: Vec<Vote> = self.votes(&standing.proposal, after).collect();
+    fn relief(&self, standing: &Standing, victim: &Resident, after: &Rounds<'_>) -> Option<Change> {
+        let mut votes: Vec<Vote> = self.votes(&standing.proposal, after).collect();
         if votes.is_empty() {
             return None;
         }
-        let against: Vec<f64> = self.new_troubles(standing, victim, after).collect();
-        let mean = |vote: fn(&Vote) -> f64| {
-            let sum = votes.iter().map(vote).sum::<f64>() - against.iter().sum::<f64>();
-            sum / (votes.len() + against.len()) as f64
-        };
-        Some(Vote { seen: mean(|it| it.seen), sure: mean(|it| it.sure) })
+        votes.extend(self.new_troubles(standing, victim, after));
+        let mean =
+            |vote: fn(&Vote) -> f64| votes.iter().map(vote).sum::<f64>() / votes.len() as f64;
+        let against = votes.iter().min_by(|a, b| a.sure.total_cmp(&b.sure));
+        let worse = against.filter(|it| it.sure < 0.0).map(|it| it.change);
+        Some(Change { seen: mean(|it| it.seen), sure: mean(|it| it.sure), worse })
     }
 
     /// Of the signals that were found and that the knob is for.
@@ -140,14 +155,14 @@ impl Judge<'_> {
         Signal::ALL.into_iter().filter_map(shown).collect()
     }
 
-    /// How far signals that were not found before, and that others can be to blame for, are above their limits since then: 0 to 1 at twice the limit. On fewer CPUs those count, too, that were
+    /// Votes against it of signals that were not found before, and that others can be to blame for, as far as they are above their limits since then: 0 to -1 at twice the limit. On fewer CPUs those count, too, that were
     /// too high before and that the knob is not for, found or not, as far as they are worse; and those that were not measured before were at the limit.
     fn new_troubles(
         &self,
         standing: &Standing,
         victim: &Resident,
         after: &Rounds<'_>,
-    ) -> impl Iterator<Item = f64> {
+    ) -> impl Iterator<Item = Vote> {
         let key = detect::key(self.topology, victim);
         let Standing { proposal, before: shown, .. } = standing;
         let evidence = &proposal.evidence;
@@ -173,8 +188,10 @@ impl Judge<'_> {
             };
             let chance = CHANCE * noise(spread, now, signal, after);
             let chance = chance.max(grain(signal, now, limit, after));
-            (now > base && was <= base && now - was > chance)
-                .then(|| ((now - base) / limit).min(1.0))
+            let is_new = now > base && was <= base && now - was > chance;
+            let against = -((now - base) / limit).min(1.0);
+            let change = Worse { signal, was, now };
+            is_new.then_some(Vote { seen: against, sure: against, change })
         })
     }
 }
@@ -192,7 +209,8 @@ fn vote(finding: &Finding, after: &Rounds<'_>) -> Option<Vote> {
     let closed = finding.short - now;
     let seen = (closed / (finding.short - finding.limit).max(chance)).clamp(-1.0, 1.0);
     let sure = if closed.abs() > chance { seen } else { 0.0 };
-    Some(Vote { seen, sure }).filter(|it| it.seen.is_finite())
+    let change = Worse { signal: finding.signal, was: finding.short, now };
+    Some(Vote { seen, sure, change }).filter(|it| it.seen.is_finite())
 }
 
 /// What a signal may have changed by where nothing has: delays are counted by powers of two, and told as the upper end. Where no round since then is above the

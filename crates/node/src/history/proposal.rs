@@ -175,7 +175,7 @@ impl VerdictForm {
     /// What samples have said.
     pub fn of(verdict: &Verdict, name_of: impl Fn(ContainerId) -> String) -> VerdictForm {
         let (relief, other) = match verdict {
-            Verdict::Kept { relief } | Verdict::Useless { relief } => (Some(*relief), None),
+            Verdict::Kept { relief } | Verdict::Useless { relief, .. } => (Some(*relief), None),
             Verdict::Harmful { other } => (None, Some(name_of(*other))),
             Verdict::Unknown | Verdict::Covered | Verdict::Over | Verdict::Withdrawn => {
                 (None, None)

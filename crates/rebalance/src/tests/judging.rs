@@ -313,7 +313,7 @@ fn a_trouble_that_came_with_it_speaks_against_it() {
             215 s: propose 1 (act) idle on hog, for web: cpu-pressure 50 % > 10 %, usually 2 %
                 cpu-pressure 50 % > 10 %, usually 2 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
-            230 s: judge 1 undone: closed -25 % of the gap
+            230 s: judge 1 undone: closed -25 % of the gap; cycles-per-instruction went from 1.03 to 3.05
             230 s: propose 2 (act) suppress on hog, step 3, for web: cpu-pressure 30 % > 10 %, usually 2 %
                 cpu-pressure 30 % > 10 %, usually 2 %
                 cycles-per-instruction 3.05 > 1.23, usually 1.02

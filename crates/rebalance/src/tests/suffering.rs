@@ -27,7 +27,7 @@ fn a_container_that_is_no_better_off_elsewhere_any_more_goes_back() {
                 cpu-pressure 50 % > 20 %
                 from hog by a shared CPU: activity 2.00, correlation 1.0
             130 s: judge 1 kept: closed 100 % of the gap
-            230 s: judge 1 undone: closed -33 % of the gap
+            230 s: judge 1 undone: closed -33 % of the gap; cpu-pressure went from 50 % to 60 %
         "#]],
     );
 }

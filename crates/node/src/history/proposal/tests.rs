@@ -92,7 +92,7 @@ fn shown(entries: &[Entry], name: &str) -> String {
 #[test]
 fn victim_and_target_are_told_of_with_evidence_and_verdict_after_a_restart() {
     let kept = VerdictForm::of(&Verdict::Kept { relief: 0.9 }, name_of);
-    let useless = VerdictForm::of(&Verdict::Useless { relief: 0.0 }, name_of);
+    let useless = VerdictForm::of(&Verdict::Useless { relief: 0.0, worse: None }, name_of);
     let entries = [
         proposed(1, Mode::Act),
         judged(1, "undone: closed 0 % of the gap", useless),
