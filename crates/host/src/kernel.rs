@@ -1,20 +1,20 @@
 //! Kernel files that are read and written one by one: those of this machine, of a tree on a disk, or of a fake. Carries plans out.
 //!
 //! Paths are below the root, without a slash in front. Symbolic links are followed and stay below the root, as after `chroot`
-//! (`openat2(2)`, `RESOLVE_IN_ROOT`). One text is one `write(2)`, because each write to a kernel file is a command of its own.
+//! (`openat2(2)`, `RESOLVE_IN_ROOT`; module `in_root`). One text is one `write(2)`, because each write to a kernel file is a command of its own.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bayplan_enforcement::{FilePlan, FileWrite, GONE, Observed, Slot};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::Mode;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::unistd::{read, write};
 
+use crate::in_root::open_in_root;
 use crate::irqbalance::{Balancers, is_balancer};
 
 /// What is read of one file at most; the threads of the largest containers fit.
@@ -129,14 +129,7 @@ impl DiskKernel {
     }
 
     fn open_file(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
-        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-        match open_at(&self.fd, path, flags, resolve) {
-            // Before Linux 5.6, and where a filter of system calls does not know it.
-            Err(Errno::ENOSYS | Errno::EPERM) => {
-                open(&self.full(path)?, flags | OFlag::O_CLOEXEC, Mode::empty())
-            }
-            opened => opened,
-        }
+        open_in_root(self.fd.as_fd(), path, flags)
     }
 
     /// A file in an open directory. What is refused there is asked for by its path: only that says why, and only that follows links.
@@ -144,7 +137,8 @@ impl DiskKernel {
         if is_balancer(path) || matches!(name, "" | "." | "..") {
             return self.read(path);
         }
-        match open_at(dir, name, READ, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+        let how = OpenHow::new().flags(READ | OFlag::O_CLOEXEC);
+        match openat2(dir, name, how.resolve(ResolveFlag::RESOLVE_NO_SYMLINKS)) {
             Ok(file) => self.read_opened(&file, path),
             Err(Errno::ENOENT) => Err(Errno::ENOENT),
             Err(_) => self.read(path),
@@ -178,16 +172,6 @@ impl DiskKernel {
         let is_plain = path.split('/').all(|part| !matches!(part, "" | "." | ".."));
         if is_plain { Ok(self.root.join(path)) } else { Err(Errno::EINVAL) }
     }
-}
-
-fn open_at(
-    dir: &OwnedFd,
-    path: &str,
-    flags: OFlag,
-    resolve: ResolveFlag,
-) -> Result<OwnedFd, Errno> {
-    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).mode(Mode::empty());
-    openat2(dir, path, how.resolve(resolve))
 }
 
 /// The name of a file of this directory; `None`: it is somewhere else.

@@ -7,6 +7,7 @@ pub mod fake_kernel;
 pub mod fake_resctrl;
 mod find_cgroup;
 pub mod history;
+mod in_root;
 mod irqbalance;
 pub mod journal;
 pub mod kernel;
