@@ -154,7 +154,7 @@ fn play_round(
 ) -> anyhow::Result<()> {
     let mut pods = Vec::new();
     if has_owner {
-        let pod = node.run_pod(&PodSpec::new("scenario-old", QosClass::Guaranteed))?;
+        let pod = run_pod_at_last(node, &PodSpec::new("scenario-old", QosClass::Guaranteed))?;
         let id = node.answer(node.ask_to_create(&pod, &one_cpu(), 0))??;
         cast.owner = Some(node.begin(&id)?);
         pods.push(pod);
@@ -163,10 +163,8 @@ fn play_round(
         true => (QosClass::Burstable, ContainerSpec::burstable("app", 50)),
         false => (QosClass::Guaranteed, one_cpu()),
     };
-    // As kubelet does: a containerd that was killed may refuse the next sandbox, because of what it had begun.
-    let new = PodSpec::new("scenario-new", qos);
     let begun = Instant::now();
-    let pod = wait_for("a sandbox", LIMIT, || Ok(node.run_pod(&new).ok()))?;
+    let pod = run_pod_at_last(node, &PodSpec::new("scenario-new", qos))?;
     let limit = PLUGIN_MAX + SLACK.max(begun.elapsed() * SLACK_SANDBOXES);
     let asked = node.ask_to_create(&pod, &spec, 0);
     let creation = Creation { begun: Instant::now(), limit, asked };
@@ -185,6 +183,11 @@ fn play_round(
     wait_for("the others to be gone", LIMIT, || {
         Ok((node.status()?.containers.len() == 1).then_some(()))
     })
+}
+
+/// As kubelet does: a containerd that was killed may refuse the next sandbox, because of what it had begun ("failed to rename ... file exists").
+fn run_pod_at_last(node: &mut Node, pod: &PodSpec) -> anyhow::Result<RunningPod> {
+    wait_for("a sandbox", LIMIT, || Ok(node.run_pod(pod).ok()))
 }
 
 /// Brings the trouble about, and gives the container if there is one, started.

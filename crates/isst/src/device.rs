@@ -341,6 +341,8 @@ mod tests {
         let missing = IsstDevice::open(Path::new("/nowhere"));
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
         let mut other = IsstDevice { file: File::open("/dev/null").unwrap() };
-        assert_eq!(other.version(), Err(Errno::ENOTTY));
+        let refused = other.version().unwrap_err();
+        // An emulator of system calls does not know the number.
+        assert!(matches!(refused, Errno::ENOTTY | Errno::ENOSYS), "{refused}");
     }
 }
