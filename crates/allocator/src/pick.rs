@@ -354,7 +354,11 @@ impl<'a> Picker<'a> {
             }
             false => {
                 let is_inside = self.is_inside_node(pool);
-                let has_fewest = domains <= 2 || !is_inside;
+                // Cores of one width each are split by an odd number in any way; of others one that is narrower may be what is left over.
+                let splits_least =
+                    found.split_cores == 0 || self.supply.uniform_whole_cpus(pool.id).is_some();
+                let needs_all = || splits_least && self.needs_as_many(inside, count, domains);
+                let has_fewest = domains <= 2 || !is_inside || needs_all();
                 let is_too_large = !is_inside && count > COUNT_OVER_NODES_MAX;
                 is_too_large || (has_fewest && !self.splits_needlessly(found, count))
             }
@@ -366,6 +370,14 @@ impl<'a> Picker<'a> {
         let is_better = (way.cost.split_cores, way.parts.len()) < (found.split_cores, domains);
         let takes_more_nodes = !pool.node_pools.is_empty() && way.cost.nodes > found.nodes;
         (is_better && !takes_more_nodes).then_some(way)
+    }
+
+    /// Whether fewer of these domains, whichever, cannot give so many units.
+    fn needs_as_many(&self, inside: &[PoolId], count: usize, domains: usize) -> bool {
+        let sizes = inside.iter().map(|id| self.budgets.takeable(*id));
+        let mut sizes: SmallVec<[usize; 64]> = sizes.collect();
+        sizes.sort_unstable_by_key(|size| Reverse(*size));
+        sizes.into_iter().take(domains.saturating_sub(1)).sum::<usize>() < count
     }
 
     /// Further threads of cores that so many CPUs of the pool cannot do without, because there are fewer cores.

@@ -47,10 +47,19 @@ pub(super) struct Way {
     pub(super) parts: Parts,
 }
 
+/// What ways are compared by: nodes, split cores, parts, unevenness, broken cores, strangers.
+pub(super) type Key = (u32, u32, usize, usize, u32, u32);
+
 impl Way {
-    pub(super) fn key(&self) -> impl Ord + use<> {
+    pub(super) fn key(&self) -> Key {
         let Cost { nodes, split_cores, broken_cores, strangers } = self.cost;
         (nodes, split_cores, self.parts.len(), self.uneven, broken_cores, strangers)
+    }
+
+    /// That of [`Self::and`], which is not made for it.
+    pub(super) fn key_with(&self, other: &Way) -> Key {
+        let ((a, b, c, d, e, f), (g, h, i, j, k, l)) = (self.key(), other.key());
+        (a + g, b + h, c + i, d + j, e + k, f + l)
     }
 
     pub(super) fn and(&self, other: &Way) -> Way {

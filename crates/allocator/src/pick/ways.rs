@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::Picker;
-use super::way::{Cost, Giving, Part, Way};
+use super::way::{Cost, Giving, Key, Part, Way};
 use crate::pool::{CoreIdx, Pool, PoolId};
 
 /// By number of units; `None` where that many cannot be had.
@@ -22,14 +22,14 @@ thread_local! {
     pub(crate) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Adds the better of both to the table.
-fn improve(table: &mut Table, count: usize, way: Way) {
+/// Puts a way of this key into the table where none as good is there.
+fn improve(table: &mut Table, count: usize, key: Key, way: impl FnOnce() -> Way) {
     #[cfg(test)]
     COMPARED.set(COMPARED.get() + 1);
     if let Some(slot) = table.get_mut(count)
-        && slot.as_ref().is_none_or(|there| way.key() < there.key())
+        && slot.as_ref().is_none_or(|there| key < there.key())
     {
-        *slot = Some(way);
+        *slot = Some(way());
     }
 }
 
@@ -41,7 +41,7 @@ fn join(one: &Table, other: &Table) -> Table {
         let Some(before) = before else { continue };
         for (more, after) in other.iter().enumerate().take(one.len() - had) {
             if let Some(after) = after {
-                improve(&mut joined, had + more, before.and(after));
+                improve(&mut joined, had + more, before.key_with(after), || before.and(after));
             }
         }
     }
@@ -79,7 +79,7 @@ impl Picker<'_> {
     fn ways_in(&self, pool: &Pool, count: usize, domains: &[PoolId], giving: Giving) -> Table {
         let takeable = self.budgets.takeable(pool.id).min(count);
         let mut table: Table = vec![None; count + 1];
-        improve(&mut table, 0, Way::default());
+        improve(&mut table, 0, Key::default(), Way::default);
         if domains.contains(&pool.id) {
             for units in (1..=takeable).filter(|units| giving.allows(*units)) {
                 let part = Part { pool: pool.id, is_own: false, count: units };
@@ -87,7 +87,7 @@ impl Picker<'_> {
                     // Several domains in one node are one node.
                     let cost = Cost { nodes: u32::from(pool.id == pool.node), ..cost };
                     let way = Way { cost, uneven: units * units, parts: smallvec![part] };
-                    improve(&mut table, units, way);
+                    improve(&mut table, units, way.key(), || way);
                 }
             }
             return table;
@@ -126,13 +126,14 @@ impl Picker<'_> {
     fn whole_ways(&self, pool: &Pool, count: usize) -> Table {
         let takeable = self.budgets.takeable(pool.id).min(count);
         let mut table: Table = vec![None; count + 1];
-        improve(&mut table, 0, Way::default());
+        improve(&mut table, 0, Key::default(), Way::default);
         let nodes = u32::from(!pool.nodes.is_empty());
         for units in 1..=takeable {
             if self.whole_cores(pool, units).is_some() {
                 let part = Part { pool: pool.id, is_own: true, count: units };
                 let cost = Cost { nodes, ..Cost::default() };
-                improve(&mut table, units, Way { cost, uneven: 0, parts: smallvec![part] });
+                let way = Way { cost, uneven: 0, parts: smallvec![part] };
+                improve(&mut table, units, way.key(), || way);
             }
         }
         for inner in pool.children.iter().filter_map(|id| self.supply.pools.get(*id)) {

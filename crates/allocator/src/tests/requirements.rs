@@ -309,22 +309,22 @@ fn the_search_for_one_thread_of_each_core_is_bounded_on_large_machines() {
         }
     }
     expect![[r#"
-        pack:2 numa:1 l3:12 core:16 pu:2, 0, 150 spread: 52266, 0-149 (150, 150 split)
-        pack:2 numa:1 l3:12 core:16 pu:2, 40, 150 spread: 52266, 0-149 (150, 150 split)
-        pack:2 numa:1 l3:12 core:16 pu:2, 0, 300 spread: 128138, 0-191,384-491 (300, 84 split)
-        pack:2 numa:1 l3:12 core:16 pu:2, 40, 300 spread: 128138, 0-191,384-491 (300, 84 split)
-        pack:2 numa:1 l3:12 core:16 pu:2, 40, 250 spread idle: 226318, 0-186,384-446 (250, 124 split)
-        pack:2 numa:1 l3:12 core:16 pu:2, 40, 370 spread: 146363, 0-191,384-561 (370, 14 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 0, 150 spread: 0, 0-149 (150, 150 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 150 spread: 0, 0-149 (150, 150 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 0, 300 spread: 0, 0-191,384-491 (300, 84 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 300 spread: 0, 0-191,384-491 (300, 84 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 250 spread idle: 0, 0-186,384-446 (250, 124 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 370 spread: 0, 0-191,384-561 (370, 14 split)
         pack:2 numa:1 l3:12 core:16 pu:2, 40, 600 spread: 0, 0-565,576-609 (374+226, 168 split)
-        pack:2 numa:1 l3:12 core:16 pu:2, 40, 300: 200541, 0-149,384-533 (300, 0 split)
-        pack:2 numa:4 l3:3 core:16 pu:2, 0, 150 spread: 99303, 0-149 (48+48+48+6, 150 split)
-        pack:2 numa:4 l3:3 core:16 pu:2, 40, 150 spread: 97929, 0-149 (48+48+48+6, 150 split)
-        pack:2 numa:4 l3:3 core:16 pu:2, 0, 300 spread: 281937, 0-191,384-410,432-458,480-506,528-554 (75+75+75+75, 84 split)
-        pack:2 numa:4 l3:3 core:16 pu:2, 40, 300 spread: 274431, 0-191,384-410,432-458,480-506,528-554 (75+75+75+75, 84 split)
-        pack:2 numa:4 l3:3 core:16 pu:2, 40, 250 spread idle: 189830, 0-45,48-93,96-141,384-429,432-477,480-499 (92+92+66, 26 split)
-        pack:2 numa:4 l3:3 core:16 pu:2, 40, 370 spread: 23369, 0-191,384-428,432-476,480-524,528-570 (93+93+93+91, 14 split)
+        pack:2 numa:1 l3:12 core:16 pu:2, 40, 300: 0, 0-149,384-533 (300, 0 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 0, 150 spread: 57948, 0-149 (48+48+48+6, 150 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 150 spread: 56574, 0-149 (48+48+48+6, 150 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 0, 300 spread: 265395, 0-191,384-410,432-458,480-506,528-554 (75+75+75+75, 84 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 300 spread: 257889, 0-191,384-410,432-458,480-506,528-554 (75+75+75+75, 84 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 250 spread idle: 90068, 0-45,48-93,96-141,384-429,432-477,480-499 (92+92+66, 26 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 370 spread: 0, 0-191,384-428,432-476,480-524,528-570 (93+93+93+91, 14 split)
         pack:2 numa:4 l3:3 core:16 pu:2, 40, 600 spread: 0, 0-335,384-427,432-475,480-523,528-571,576-619,624-667 (92+92+92+92+92+92+48, 72 split)
-        pack:2 numa:4 l3:3 core:16 pu:2, 40, 300: 151281, 0-45,48-93,96-141,144-155,384-429,432-477,480-525,528-539 (92+92+92+24, 0 split)
+        pack:2 numa:4 l3:3 core:16 pu:2, 40, 300: 0, 0-45,48-93,96-141,144-155,384-429,432-477,480-525,528-539 (92+92+92+24, 0 split)
     "#]].assert_eq(&text);
 }
 
