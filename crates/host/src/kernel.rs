@@ -1,7 +1,7 @@
 //! Kernel files that are read and written one by one: those of this machine, of a tree on a disk, or of a fake. Carries plans out.
 //!
 //! Paths are below the root, without a slash in front. Symbolic links are followed and stay below the root, as after `chroot`
-//! (`openat2(2)`, `RESOLVE_IN_ROOT`; module `in_root`). One text is one `write(2)`, because each write to a kernel file is a command of its own.
+//! (`openat2(2)`, `RESOLVE_IN_ROOT`; module `opening`). One text is one `write(2)`, because each write to a kernel file is a command of its own.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bayplan_enforcement::{FilePlan, FileWrite, GONE, Observed, Slot};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::OFlag;
 use nix::unistd::{read, write};
 
-use crate::in_root::open_in_root;
 use crate::irqbalance::{Balancers, is_balancer};
+use crate::opening::{open_below, open_in_root};
 
 /// What is read of one file at most; the threads of the largest containers fit.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -137,8 +137,7 @@ impl DiskKernel {
         if is_balancer(path) || matches!(name, "" | "." | "..") {
             return self.read(path);
         }
-        let how = OpenHow::new().flags(READ | OFlag::O_CLOEXEC);
-        match openat2(dir, name, how.resolve(ResolveFlag::RESOLVE_NO_SYMLINKS)) {
+        match open_below(dir, name, READ) {
             Ok(file) => self.read_opened(&file, path),
             Err(Errno::ENOENT) => Err(Errno::ENOENT),
             Err(_) => self.read(path),

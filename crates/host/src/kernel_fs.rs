@@ -9,18 +9,19 @@
 use std::borrow::Cow;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use bayplan_topology::Oddity;
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::read;
 
 use crate::kernel_files::{Entry, KernelFiles, plain_number};
+use crate::opening::open_below;
 
 /// Kernel files of the kinds read here are far smaller; a list of 8,192 CPUs without ranges has 40 KB.
 const BYTES_MAX: usize = 64 * 1024;
@@ -428,33 +429,6 @@ fn is_plain(path: &str) -> bool {
 /// The path with every link resolved, if it is there and inside the root.
 fn inside(root: &Path, path: &str) -> Option<PathBuf> {
     resolve(root, path).ok().flatten().filter(|real| real.starts_with(root))
-}
-
-/// Opens what is below a directory. No link is followed, not on the way either.
-fn open_below(dir: &OwnedFd, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
-    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    if !path.contains('/') {
-        return openat(dir, path, flags, Mode::empty());
-    }
-    // Without links and without `..`, which no name here has, nothing leads out.
-    let resolve = ResolveFlag::RESOLVE_NO_SYMLINKS;
-    match openat2(dir, path, OpenHow::new().flags(flags).resolve(resolve)) {
-        // Before Linux 5.6, and where a filter of system calls does not know it.
-        Err(Errno::ENOSYS | Errno::EPERM) => walk_below(dir.as_fd(), path, flags),
-        opened => opened,
-    }
-}
-
-/// The same, directory by directory.
-fn walk_below(dir: BorrowedFd<'_>, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
-    match path.split_once('/') {
-        None => openat(dir, path, flags, Mode::empty()),
-        Some((first, rest)) => {
-            let on_the_way =
-                OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            walk_below(openat(dir, first, on_the_way, Mode::empty())?.as_fd(), rest, flags)
-        }
-    }
 }
 
 /// The text, and whether it is all of it.

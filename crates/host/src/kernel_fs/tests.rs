@@ -40,32 +40,6 @@ fn a_link_on_the_way_to_a_file_is_not_followed_out_of_the_root() {
 }
 
 #[test]
-fn without_openat2_the_same_is_opened_and_the_same_refused() {
-    let (_dir, root, outside) = tree();
-    symlink(outside.join("a/b"), root.join("a/link")).unwrap();
-    symlink("b", root.join("a/inner")).unwrap();
-    symlink("b/file", root.join("a/last")).unwrap();
-    let mut files = KernelFs::open(&root).unwrap();
-    let Dir { fd, .. } = files.dir("a").unwrap().unwrap();
-    let fd = fd.unwrap();
-    for (path, is_opened) in [
-        ("b/file", true),
-        ("b", true),
-        ("link/file", false),
-        ("inner/file", false),
-        ("last", false),
-        ("b/none", false),
-        ("none/file", false),
-        ("b/file/none", false),
-    ] {
-        let opened = open_below(&fd, path, OFlag::O_RDONLY).is_ok();
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
-        let walked = walk_below(fd.as_fd(), path, flags).is_ok();
-        assert_eq!((opened, walked), (is_opened, is_opened), "{path}");
-    }
-}
-
-#[test]
 fn names_and_links_and_existence_do_not_come_from_outside_the_root() {
     let (_dir, root, outside) = tree();
     symlink("/nowhere", outside.join("a/b/gone")).unwrap();

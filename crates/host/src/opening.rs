@@ -1,4 +1,4 @@
-//! Opening files below a root directory, as if it were the root of the machine: a link that begins with a slash begins there, and nothing is above it.
+//! Opening files below a directory, from which no link leads out: with the links inside of it followed, as after `chroot`, or with none followed at all.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,50 @@ use nix::sys::stat::Mode;
 /// Links on the way to one file; as many as Linux follows (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
-/// Opens `path`, which need not begin with a slash.
+/// A directory on the way to a file.
+const ON_THE_WAY: OFlag =
+    OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// Opens a file name by name.
+type Walk = fn(BorrowedFd<'_>, &str, OFlag) -> Result<OwnedFd, Errno>;
+
+/// With `openat2(2)`, or where that is not known by `walk`, which does the same.
+fn open_resolved(
+    dir: BorrowedFd<'_>,
+    path: &str,
+    flags: OFlag,
+    resolve: ResolveFlag,
+    walk: Walk,
+) -> Result<OwnedFd, Errno> {
+    match openat2(dir, path, OpenHow::new().flags(flags).resolve(resolve)) {
+        // Before Linux 5.6, and where a filter or an emulator of system calls does not know it.
+        Err(Errno::ENOSYS | Errno::EPERM) => walk(dir, path, flags),
+        opened => opened,
+    }
+}
+
+/// Opens what is below a directory. No link is followed, not on the way either.
+pub(crate) fn open_below(dir: &OwnedFd, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    if !path.contains('/') {
+        return openat(dir, path, flags, Mode::empty());
+    }
+    // Without links and without `..`, which no name here has, nothing leads out.
+    let resolve = ResolveFlag::RESOLVE_NO_SYMLINKS;
+    open_resolved(dir.as_fd(), path, flags, resolve, walk_below)
+}
+
+/// The same, directory by directory.
+fn walk_below(dir: BorrowedFd<'_>, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
+    match path.split_once('/') {
+        None => openat(dir, path, flags, Mode::empty()),
+        Some((first, rest)) => {
+            walk_below(openat(dir, first, ON_THE_WAY, Mode::empty())?.as_fd(), rest, flags)
+        }
+    }
+}
+
+/// Opens `path`, which need not begin with a slash, as if `root` were the root of the machine: a link that begins with a slash begins there, and nothing is above it.
 ///
 /// # Errors
 /// Those of `openat2(2)` with `RESOLVE_IN_ROOT`.
@@ -20,19 +63,12 @@ pub(crate) fn open_in_root(
     path: &str,
     flags: OFlag,
 ) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlag::O_CLOEXEC;
     let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    match openat2(root, path, OpenHow::new().flags(flags).resolve(resolve)) {
-        // Before Linux 5.6, and where a filter or an emulator of system calls does not know it.
-        Err(Errno::ENOSYS | Errno::EPERM) => walk_in_root(root, path, flags),
-        opened => opened,
-    }
+    open_resolved(root, path, flags | OFlag::O_CLOEXEC, resolve, walk_in_root)
 }
 
 /// The same, name by name. The links of `/proc` that are no paths count as the paths that they read as.
 fn walk_in_root(root: BorrowedFd<'_>, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
-    const ON_THE_WAY: OFlag =
-        OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
     if path.is_empty() {
         return Err(Errno::ENOENT);
     }
@@ -154,6 +190,30 @@ mod tests {
             assert_eq!(text(walked), expected, "{path}, name by name");
             let opened = open_in_root(root.as_fd(), path, OFlag::O_RDONLY);
             assert_eq!(text(opened), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn without_openat2_the_same_is_opened_and_the_same_refused_below_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let sys = OwnedFd::from(File::open(dir.path().join("sys")).unwrap());
+        for (path, is_opened) in [
+            ("a/b/file", true),
+            ("a/b", true),
+            ("a", true),
+            ("far/hostname", false),
+            ("near/file", false),
+            ("near", false),
+            ("a/last", false),
+            ("a/b/none", false),
+            ("none/file", false),
+            ("a/b/file/none", false),
+        ] {
+            let opened = open_below(&sys, path, OFlag::O_RDONLY).is_ok();
+            let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
+            let walked = walk_below(sys.as_fd(), path, flags).is_ok();
+            assert_eq!((opened, walked), (is_opened, is_opened), "{path}");
         }
     }
 }
