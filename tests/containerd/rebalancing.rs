@@ -13,7 +13,7 @@ use bayplan_daemon::derive_machine;
 use bayplan_node::proposals::{ProposalState, ProposalView};
 use bayplan_tests::node::{LIMIT, Node, Placed, SLEEP};
 use bayplan_tests::process::wait_for;
-use bayplan_tests::under_load::{HogKind, Latency, Sizes, Stage, launch_hog_of, tell_latency};
+use bayplan_tests::under_load::{HogKind, Latency, Sizes, Stage, launch_hog, tell_latency};
 use bayplan_types::CpuSet;
 use nix::sys::signal::Signal;
 
@@ -52,7 +52,7 @@ fn named_and_held(node: &mut Node, bayplan: &Path, cpus: &CpuSet) -> anyhow::Res
     stage.no_container_is_blamed(node)?;
     let kind = HogKind::from_env()?;
     println!("  the hog is one of {kind:?}");
-    let hog = launch_hog_of(node, kind, sizes.hogs)?;
+    let hog = launch_hog(node, kind, sizes.hogs)?;
     let noisy = stage.the_hog_is_blamed(node)?;
     if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
         println!("mode act is not tested here: with cgroups of version 2 it is in a guest");

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use bayplan_tests::node::{LIMIT, Node, Placed};
 use bayplan_tests::process::wait_for;
-use bayplan_tests::under_load::launch_hog;
+use bayplan_tests::under_load::{HogKind, launch_hog};
 use bayplan_types::{CpuId, CpuSet};
 
 use crate::Test;
@@ -31,7 +31,7 @@ const BUDGET: &str = "bestEffort: {nodePercent: 30, growthPercent: 20}\n";
 fn a_budget_follows(node: &mut Node, hardware: &Hardware) -> anyhow::Result<()> {
     let whole = hardware.cpus.difference(&hardware.isolated).len() as f64;
     let mark = whole * NODE_PERCENT / 100.0;
-    let hog = launch_hog(node, 8)?;
+    let hog = launch_hog(node, HogKind::Cpu, 8)?;
     wait_for("a budget", LIMIT, || Ok(budget(&hog)?.filter(|it| *it > mark / 2.0)))?;
     println!("  of {whole} CPUs {mark:.1} may be busy; median (quartiles) of {ROUNDS}:");
     let alone = watched(&hog, hardware, "the hog alone")?;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use bayplan_cri::kubelet::{ContainerSpec, PodSpec};
 use bayplan_tests::node::{LIMIT, Node, Placed, allowed_by_kernel};
 use bayplan_tests::process::wait_for;
-use bayplan_tests::under_load::{launch_hog, with_redis};
+use bayplan_tests::under_load::{HogKind, launch_hog, with_redis};
 use bayplan_types::{Bytes, CpuId, CpuSet, QosClass};
 use nix::sched;
 use nix::unistd::Pid;
@@ -49,7 +49,7 @@ fn lent_cpus_come_back(node: &mut Node, _: &Hardware) -> anyhow::Result<()> {
     let annotations = vec![("bayplan.dev/lend".to_owned(), "besteffort".to_owned())];
     let pod = PodSpec { annotations, ..PodSpec::new("holder", QosClass::Guaranteed) };
     let holder = node.launch(&pod, &ContainerSpec::guaranteed("app", 8000, Bytes(32 << 20)))?;
-    let hog = launch_hog(node, 2)?;
+    let hog = launch_hog(node, HogKind::Cpu, 2)?;
     let before = kernels(&hog)?;
     ensure!(before.is_disjoint(&holder.cpus), "the hog runs on {before}, {holder:?}");
     let mut delays = Vec::new();
@@ -110,7 +110,7 @@ fn requests_of_a_holder(node: &mut Node, hardware: &Hardware) -> anyhow::Result<
     let pod = PodSpec { annotations, ..PodSpec::new("holder", QosClass::Guaranteed) };
     let spec = ContainerSpec::guaranteed("app", 8000, Bytes(128 << 20));
     let holder = node.launch(&pod, &with_redis(spec, SERVERS)?)?;
-    let hog = launch_hog(node, HOGS)?;
+    let hog = launch_hog(node, HogKind::Cpu, HOGS)?;
     // As kubelet does.
     weigh(&hog, 0, hardware)?;
     holder.write_cgroup_file("../cpu.weight", &weight(8000).to_string())?;

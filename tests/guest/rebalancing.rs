@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use bayplan_node::proposals::ProposalState;
 use bayplan_tests::node::{LIMIT, Node, Placed};
 use bayplan_tests::process::wait_for;
-use bayplan_tests::under_load::{Latency, Sizes, Stage, launch_hog, tell_latency};
+use bayplan_tests::under_load::{HogKind, Latency, Sizes, Stage, launch_hog, tell_latency};
 use bayplan_types::CpuSet;
 
 use crate::Test;
@@ -54,7 +54,7 @@ fn a_hog_is_named_and_held(node: &mut Node, hardware: &Hardware) -> anyhow::Resu
     weigh(&stage.server, SIZES.milli, hardware)?;
     weigh(&stage.bystander, 0, hardware)?;
     stage.no_container_is_blamed(node)?;
-    let hog = launch_hog(node, SIZES.hogs)?;
+    let hog = launch_hog(node, HogKind::Cpu, SIZES.hogs)?;
     weigh(&hog, 0, hardware)?;
     let free = limits(&hog)?;
     let noisy = stage.the_hog_is_blamed(node)?;

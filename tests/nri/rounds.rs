@@ -187,7 +187,15 @@ fn play_round(
 
 /// As kubelet does: a containerd that was killed may refuse the next sandbox, because of what it had begun ("failed to rename ... file exists").
 fn run_pod_at_last(node: &mut Node, pod: &PodSpec) -> anyhow::Result<RunningPod> {
-    wait_for("a sandbox", LIMIT, || Ok(node.run_pod(pod).ok()))
+    let mut refused = None;
+    let run = wait_for("a sandbox", LIMIT, || match node.run_pod(pod) {
+        Ok(running) => Ok(Some(running)),
+        Err(error) => {
+            refused = Some(error);
+            Ok(None)
+        }
+    });
+    run.with_context(|| format!("the last answer: {refused:?}"))
 }
 
 /// Brings the trouble about, and gives the container if there is one, started.

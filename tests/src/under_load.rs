@@ -241,19 +241,11 @@ fn redis(servers: u16) -> anyhow::Result<String> {
     Ok(format!("{others}{}", run(PORT)))
 }
 
-/// A container of the lowest class that wants so many CPUs, and nothing else.
-///
-/// # Errors
-/// stress-ng is not installed, or does not start.
-pub fn launch_hog(node: &mut Node, processes: u32) -> anyhow::Result<Placed> {
-    launch_hog_of(node, HogKind::Cpu, processes)
-}
-
 /// A container of the lowest class that wants so many CPUs, and what `kind` says.
 ///
 /// # Errors
 /// stress-ng is not installed, or does not start.
-pub fn launch_hog_of(node: &mut Node, kind: HogKind, processes: u32) -> anyhow::Result<Placed> {
+pub fn launch_hog(node: &mut Node, kind: HogKind, processes: u32) -> anyhow::Result<Placed> {
     let program = find_program("stress-ng", "stress-ng")?;
     let script = format!("exec {} {}", program.display(), kind.options(processes));
     launch(node, "hog", 0, &script)

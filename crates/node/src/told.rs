@@ -50,12 +50,6 @@ impl Told {
         self.note(runtime_id, Pinning::default());
     }
 
-    /// Nothing is known of it; it is told with the next plan.
-    #[cfg(test)]
-    pub(crate) fn forget_all(&mut self) {
-        self.last.clear();
-    }
-
     /// It is gone.
     pub(crate) fn remove(&mut self, runtime_id: &str) {
         for state in [&mut self.last, &mut self.before, &mut self.held] {

@@ -31,7 +31,9 @@ pub use baseline::{Baseline, Usual};
 pub use culprits::far_cost;
 pub use knob::Knob;
 pub use lending::{HeldCore, Holder, Lending};
-pub use proposal::{Culprit, Decision, Evidence, Finding, Outcome, Proposal, Tie, Verdict, Worse};
+pub use proposal::{
+    Culprit, Decision, Evidence, Finding, Outcome, Proposal, SignalChange, Tie, Verdict,
+};
 pub use rebalancer::Rebalancer;
 pub use render::{NameOf, render_evidence, render_proposal, render_verdict};
 pub use sample::{Migrations, Round, Sample, Signal};

@@ -96,9 +96,9 @@ pub enum Outcome {
     Refused(String),
 }
 
-/// A signal that is worse since a change, by medians, in the signal's unit.
+/// What has become of a signal since a change, by medians, in the signal's unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Worse {
+pub struct SignalChange {
     /// Which.
     pub signal: Signal,
     /// Before.
@@ -119,8 +119,8 @@ pub enum Verdict {
     Useless {
         /// -1, where it is worse off, to 1; 0 where nothing has changed by more than chance.
         relief: f64,
-        /// What spoke against it most; `None` where nothing got worse by more than chance.
-        worse: Option<Worse>,
+        /// The signal that spoke against it most; `None` where none got worse by more than chance.
+        worse: Option<SignalChange>,
     },
     /// Another container suffers more than the victim gained; undone.
     Harmful {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bayplan_allocator::ContainerId;
 
-use crate::proposal::{Evidence, Finding, Proposal, Tie, Verdict, Worse};
+use crate::proposal::{Evidence, Finding, Proposal, SignalChange, Tie, Verdict};
 use crate::sample::Signal;
 use crate::scene::Mode;
 
@@ -100,7 +100,7 @@ pub fn render_verdict(verdict: &Verdict, name_of: NameOf<'_>) -> String {
         Verdict::Kept { relief } => format!("kept: closed {} of the gap", percent(*relief)),
         Verdict::Useless { relief, worse } => {
             let mut text = format!("undone: closed {} of the gap", percent(*relief));
-            if let Some(Worse { signal, was, now }) = *worse {
+            if let Some(SignalChange { signal, was, now }) = *worse {
                 let [was, now] = [was, now].map(|it| render_value(signal, it));
                 let _ = write!(text, "; {} went from {was} to {now}", signal.name());
             }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn verdicts_say_what_becomes_of_it() {
         check_verdict(Verdict::Kept { relief: 1.204 }, "kept: closed 120 % of the gap");
-        let worse = Worse { signal: Signal::Delay, was: 0.002, now: 0.008 };
+        let worse = SignalChange { signal: Signal::Delay, was: 0.002, now: 0.008 };
         for (worse, expected) in [
             (None, "undone: closed -10 % of the gap"),
             (Some(worse), "undone: closed -10 % of the gap; delay went from 2.00 ms to 8.00 ms"),

@@ -12,7 +12,7 @@ use crate::detect::{self, Condition, Judge};
 use crate::knob::Knob;
 use crate::ladder;
 use crate::path::{Path, path};
-use crate::proposal::{Evidence, Finding, Proposal, Verdict, Worse};
+use crate::proposal::{Evidence, Finding, Proposal, SignalChange, Verdict};
 use crate::sample::{Sample, Signal};
 use crate::scene::{Resident, Scene};
 use crate::standing::Standing;
@@ -34,18 +34,18 @@ struct Vote {
     /// 0 where that may be chance.
     sure: f64,
     /// The signal before and since then.
-    change: Worse,
+    change: SignalChange,
 }
 
 /// What has become of all signals: the means of their votes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Change {
+pub(crate) struct Relief {
     /// As it looks.
     pub(crate) seen: f64,
     /// Without what may be chance.
     sure: f64,
-    /// What spoke against it most.
-    pub(crate) worse: Option<Worse>,
+    /// The signal that spoke against it most.
+    pub(crate) worse: Option<SignalChange>,
 }
 
 /// What comes of looking at a change.
@@ -92,7 +92,7 @@ impl Judge<'_> {
         let is_last = after.len() + 1 >= 2 * settings.settle;
         let first = after.len().checked_sub(settings.settle).filter(|newer| *newer > 0);
         let first = first.and_then(|newer| self.relief(standing, victim, after.get(newer..)?));
-        let decided = |Change { seen, sure: relief, worse }| match relief >= least
+        let decided = |Relief { seen, sure: relief, worse }| match relief >= least
             || !settings.parts.verdict
         {
             true => Some(Verdict::Kept { relief }),
@@ -102,21 +102,21 @@ impl Judge<'_> {
         if let Some(verdict) = first.and_then(decided) {
             return Some(Look::Decided(verdict));
         }
-        if let Some(Change { seen, .. }) = first.filter(|_| !is_last) {
+        if let Some(Relief { seen, .. }) = first.filter(|_| !is_last) {
             return Some(Look::Undecided { seen });
         }
-        let Some(change) = self.relief(standing, victim, &after) else {
+        let Some(all) = self.relief(standing, victim, &after) else {
             let is_hopeless = after.len() >= 2 * settings.settle;
             return is_hopeless.then_some(Look::Decided(Verdict::Unknown));
         };
-        let Change { seen, sure: relief, worse } = change;
+        let Relief { seen, sure: relief, worse } = all;
         let last = is_last.then_some(Verdict::Useless { relief, worse });
-        let verdict = decided(change).or(last);
+        let verdict = decided(all).or(last);
         Some(verdict.map_or(Look::Undecided { seen }, Look::Decided))
     }
 
     /// What has become of the signals in the last rounds; `None` as long as they are not all of the place that it has since then.
-    pub(crate) fn lately_changed(&self, standing: &Standing, victim: &Resident) -> Option<Change> {
+    pub(crate) fn relief_lately(&self, standing: &Standing, victim: &Resident) -> Option<Relief> {
         let proposal = &standing.proposal;
         let since = victim.since.max(proposal.at);
         let rounds = self.windows.of(proposal.evidence.victim, since);
@@ -126,7 +126,7 @@ impl Judge<'_> {
     }
 
     /// The votes of all signals that the knob is for, and of those that are too high only since then: -1 to 1. `None` where none of the former was measured.
-    fn relief(&self, standing: &Standing, victim: &Resident, after: &Rounds<'_>) -> Option<Change> {
+    fn relief(&self, standing: &Standing, victim: &Resident, after: &Rounds<'_>) -> Option<Relief> {
         let mut votes: Vec<Vote> = self.votes(&standing.proposal, after).collect();
         if votes.is_empty() {
             return None;
@@ -136,7 +136,7 @@ impl Judge<'_> {
             |vote: fn(&Vote) -> f64| votes.iter().map(vote).sum::<f64>() / votes.len() as f64;
         let against = votes.iter().min_by(|a, b| a.sure.total_cmp(&b.sure));
         let worse = against.filter(|it| it.sure < 0.0).map(|it| it.change);
-        Some(Change { seen: mean(|it| it.seen), sure: mean(|it| it.sure), worse })
+        Some(Relief { seen: mean(|it| it.seen), sure: mean(|it| it.sure), worse })
     }
 
     /// Of the signals that were found and that the knob is for.
@@ -190,7 +190,7 @@ impl Judge<'_> {
             let chance = chance.max(grain(signal, now, limit, after));
             let is_new = now > base && was <= base && now - was > chance;
             let against = -((now - base) / limit).min(1.0);
-            let change = Worse { signal, was, now };
+            let change = SignalChange { signal, was, now };
             is_new.then_some(Vote { seen: against, sure: against, change })
         })
     }
@@ -209,7 +209,7 @@ fn vote(finding: &Finding, after: &Rounds<'_>) -> Option<Vote> {
     let closed = finding.short - now;
     let seen = (closed / (finding.short - finding.limit).max(chance)).clamp(-1.0, 1.0);
     let sure = if closed.abs() > chance { seen } else { 0.0 };
-    let change = Worse { signal: finding.signal, was: finding.short, now };
+    let change = SignalChange { signal: finding.signal, was: finding.short, now };
     Some(Vote { seen, sure, change }).filter(|it| it.seen.is_finite())
 }
 

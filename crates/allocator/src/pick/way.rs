@@ -52,14 +52,14 @@ pub(super) type Key = (u32, u32, usize, usize, u32, u32);
 
 impl Way {
     pub(super) fn key(&self) -> Key {
-        let Cost { nodes, split_cores, broken_cores, strangers } = self.cost;
-        (nodes, split_cores, self.parts.len(), self.uneven, broken_cores, strangers)
+        key(self.cost, self.parts.len(), self.uneven)
     }
 
     /// That of [`Self::and`], which is not made for it.
     pub(super) fn key_with(&self, other: &Way) -> Key {
-        let ((a, b, c, d, e, f), (g, h, i, j, k, l)) = (self.key(), other.key());
-        (a + g, b + h, c + i, d + j, e + k, f + l)
+        let mut cost = self.cost;
+        cost.add(other.cost);
+        key(cost, self.parts.len() + other.parts.len(), self.uneven + other.uneven)
     }
 
     pub(super) fn and(&self, other: &Way) -> Way {
@@ -69,6 +69,11 @@ impl Way {
         both.parts.extend(other.parts.iter().copied());
         both
     }
+}
+
+fn key(cost: Cost, parts: usize, uneven: usize) -> Key {
+    let Cost { nodes, split_cores, broken_cores, strangers } = cost;
+    (nodes, split_cores, parts, uneven, broken_cores, strangers)
 }
 
 /// What a domain may give.

@@ -13,7 +13,7 @@ use crate::ladder;
 use crate::proposal::{Decision, Proposal, Verdict};
 use crate::scene::{Mode, Resident, Scene};
 use crate::standing::{Pair, Stage, Standing, lasting};
-use crate::verdict::{self, Change, Look, SEVERITY_MAX};
+use crate::verdict::{self, Look, Relief, SEVERITY_MAX};
 
 /// The code that carries proposals out has so long to say how that went.
 const WORD_WITHIN: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ impl Rebalancer {
             Stage::Kept if standing.is_for_good() => None,
             Stage::Kept if self.is_covered(standing, now) => Some(Verdict::Covered),
             Stage::Kept
-                if let Some(Change { seen: relief, worse, .. }) =
+                if let Some(Relief { seen: relief, worse, .. }) =
                     self.regret(standing, scene, now) =>
             {
                 Some(Verdict::Useless { relief, worse })
@@ -122,12 +122,12 @@ impl Rebalancer {
 
     /// A container that has fled and is no better off by now than where it came from goes back: the place that had room then is not the same any
     /// more. So does one that was gathered and has to wait there since.
-    fn regret(&self, standing: &Standing, scene: &Scene, now: Duration) -> Option<Change> {
+    fn regret(&self, standing: &Standing, scene: &Scene, now: Duration) -> Option<Relief> {
         let Proposal { knob, target, evidence, .. } = &standing.proposal;
         let fled = self.settings.parts.verdict && ladder::flees(*knob, *target, evidence.victim);
         let victim = scene.residents.get(target).filter(|_| fled)?;
         let eyes = self.eyes(&scene.topology, now);
-        eyes.lately_changed(standing, victim).filter(|it| it.seen <= 0.0)
+        eyes.relief_lately(standing, victim).filter(|it| it.seen <= 0.0)
     }
 
     /// A container that was sent elsewhere, is no less important than the one for which it went, and suffers from others there by now: what was right when it went is not any more.

@@ -386,7 +386,7 @@ fn an_owner_that_is_not_known_to_be_in_its_place_is_not_moved() {
     let mut stage = Stage::new();
     stage.create("db", 0, 2);
     let id = stage.state.containers.id_of(&stage.ids["db"]).unwrap();
-    stage.state.told.forget_all();
+    stage.state.told = Told::default();
     stage.play("db leaves 0-3");
     let own = stage.state.ledger.allocation(id).unwrap().exclusive.to_string();
     assert_eq!(own, "1-2");
