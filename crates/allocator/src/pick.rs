@@ -26,7 +26,6 @@ use crate::budget::{Budgets, PerPool, Supply, Unit};
 use crate::ledger::Ledger;
 use crate::pool::{Core, CoreIdx, Pool, PoolId};
 use crate::wishes::Owner;
-use span::Span;
 use way::{Cost, Giving, Part, Parts, Way};
 
 /// The container that asks, and its kin.
@@ -298,45 +297,6 @@ impl<'a> Picker<'a> {
             Some(pool) if part.is_own => self.supply.own_units(pool),
             _ => self.budgets.takeable(part.pool),
         }
-    }
-
-    /// The fewest NUMA nodes of a pool that has several, else the fewest of its children: the largest first, until one can hold the rest.
-    /// Once with whole cores only, because what is odd breaks a core in every domain that is spanned, and once with all.
-    fn span(&self, pool: &Pool, count: usize) -> Option<Parts> {
-        let is_over_each = self.is_over_each(pool, count);
-        let gather = |is_whole: bool| -> Option<(Cost, Parts)> {
-            let mut span = Span::new(self, pool, count, is_whole);
-            if is_over_each {
-                span.begin_with_each();
-                span.even_out(count);
-            } else {
-                while let Some(part) = span.next_part() {
-                    span.take(part);
-                }
-                if self.is_evened(pool) && span.missing == 0 {
-                    span.even_out(count);
-                }
-            }
-            if span.missing > 0 || (is_over_each && !self.are_even(&span.parts)) {
-                return None;
-            }
-            let mut cost = Cost::default();
-            for part in &span.parts {
-                cost.add(self.cost_of_part(*part)?);
-            }
-            Some((cost, span.parts))
-        };
-        let ways = [true, false].into_iter().filter_map(gather);
-        let (cost, parts) = ways.min_by_key(|(cost, _)| *cost)?;
-        let better = match is_over_each {
-            true => None,
-            false if self.is_evened(pool) => {
-                let is_found = self.are_even(&parts) && !self.splits_needlessly(cost, count);
-                if is_found { None } else { self.even_way(pool, count, cost.nodes) }
-            }
-            false => self.better_way(pool, count, cost, parts.len()),
-        };
-        Some(better.map_or(parts, |way| way.parts))
     }
 
     /// Whether as many CPUs are wished of each NUMA node of the pool.

@@ -6,12 +6,53 @@ use bayplan_types::NodeId;
 use smallvec::SmallVec;
 
 use super::Picker;
-use super::way::{Part, Parts};
+use super::way::{Cost, Part, Parts};
 use crate::budget::PerPool;
 use crate::pool::{Pool, PoolId};
 
+impl Picker<'_> {
+    /// The fewest NUMA nodes of a pool that has several, else the fewest of its children: the largest first, until one can hold the rest.
+    /// Once with whole cores only, because what is odd breaks a core in every domain that is spanned, and once with all.
+    pub(super) fn span(&self, pool: &Pool, count: usize) -> Option<Parts> {
+        let is_over_each = self.is_over_each(pool, count);
+        let gather = |is_whole: bool| -> Option<(Cost, Parts)> {
+            let mut span = Span::new(self, pool, count, is_whole);
+            if is_over_each {
+                span.begin_with_each();
+                span.even_out(count);
+            } else {
+                while let Some(part) = span.next_part() {
+                    span.take(part);
+                }
+                if self.is_evened(pool) && span.missing == 0 {
+                    span.even_out(count);
+                }
+            }
+            if span.missing > 0 || (is_over_each && !self.are_even(&span.parts)) {
+                return None;
+            }
+            let mut cost = Cost::default();
+            for part in &span.parts {
+                cost.add(self.cost_of_part(*part)?);
+            }
+            Some((cost, span.parts))
+        };
+        let ways = [true, false].into_iter().filter_map(gather);
+        let (cost, parts) = ways.min_by_key(|(cost, _)| *cost)?;
+        let better = match is_over_each {
+            true => None,
+            false if self.is_evened(pool) => {
+                let is_found = self.are_even(&parts) && !self.splits_needlessly(cost, count);
+                if is_found { None } else { self.even_way(pool, count, cost.nodes) }
+            }
+            false => self.better_way(pool, count, cost, parts.len()),
+        };
+        Some(better.map_or(parts, |way| way.parts))
+    }
+}
+
 /// Units that are gathered from several domains.
-pub(super) struct Span<'a, 'b> {
+struct Span<'a, 'b> {
     picker: &'a Picker<'b>,
     pool: &'a Pool,
     /// Domains that nothing was taken from yet.
@@ -20,17 +61,12 @@ pub(super) struct Span<'a, 'b> {
     left: PerPool<usize>,
     /// Whole cores only, but for the last domain: what each pool has of them.
     whole: Option<PerPool<usize>>,
-    pub(super) missing: usize,
-    pub(super) parts: Parts,
+    missing: usize,
+    parts: Parts,
 }
 
 impl<'a, 'b> Span<'a, 'b> {
-    pub(super) fn new(
-        picker: &'a Picker<'b>,
-        pool: &'a Pool,
-        count: usize,
-        is_whole: bool,
-    ) -> Span<'a, 'b> {
+    fn new(picker: &'a Picker<'b>, pool: &'a Pool, count: usize, is_whole: bool) -> Span<'a, 'b> {
         let pools = &picker.supply.pools.pools;
         let domains = if pool.node_pools.is_empty() { &pool.children } else { &pool.node_pools };
         let mut open: SmallVec<[Part; 16]> =
@@ -52,7 +88,7 @@ impl<'a, 'b> Span<'a, 'b> {
     }
 
     /// The domain to take from next: the nearest that can give the rest, with the least left over; else the one that can give most.
-    pub(super) fn next_part(&self) -> Option<Part> {
+    fn next_part(&self) -> Option<Part> {
         if self.missing == 0 {
             return None;
         }
@@ -102,7 +138,7 @@ impl<'a, 'b> Span<'a, 'b> {
         chosen.map(|to| u64::from(pools.distance(from, to))).sum()
     }
 
-    pub(super) fn take(&mut self, part: Part) {
+    fn take(&mut self, part: Part) {
         self.missing -= part.count;
         let chain: SmallVec<[usize; 8]> = self.chain(part.pool).map(|it| it.id.index()).collect();
         for at in chain {
@@ -115,14 +151,14 @@ impl<'a, 'b> Span<'a, 'b> {
     }
 
     /// Chooses the domains of which each is to give something.
-    pub(super) fn begin_with_each(&mut self) {
+    fn begin_with_each(&mut self) {
         let (pools, each) = (self.picker.supply.pools, &self.picker.spread.each);
         let is_one = |part: &&Part| pools.get(part.pool).is_some_and(|it| it.nodes.is_subset(each));
         self.parts = self.open.iter().filter(is_one).copied().collect();
     }
 
     /// The same number of units from each domain, as far as each has them and no core is split for it, but where each is to have at least one.
-    pub(super) fn even_out(&mut self, count: usize) {
+    fn even_out(&mut self, count: usize) {
         let mut parts = std::mem::take(&mut self.parts);
         *self = Span::new(self.picker, self.pool, count, self.whole.is_some());
         parts.sort_by_key(|part| (self.usable(part, None), part.pool));
